@@ -396,3 +396,6 @@ fn finish(pending: PendingSettlement, settled: Settled, asked_again: bool, obser
         let _ = done.send(settled);
     }
 }
+
+#[cfg(test)]
+mod tests;

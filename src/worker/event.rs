@@ -342,3 +342,108 @@ impl Listening {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::payload::{SpanIds, TraceContext};
+    use crate::worker::test_support::{info, job};
+
+    /// Notes the names of events, or panics; answers traces with this span.
+    struct Listener {
+        heard: Arc<Mutex<Vec<&'static str>>>,
+        panics: bool,
+        is_in_order: bool,
+        span: Option<u64>,
+    }
+
+    impl Observer for Listener {
+        fn on_event(&self, event: &Event<'_>) {
+            assert!(!self.panics, "a bug");
+            self.heard.lock().unwrap().push(event.name());
+        }
+
+        fn is_in_order(&self) -> bool {
+            self.is_in_order
+        }
+
+        fn trace(&self, _: &JobInfo) -> Option<Arc<Trace>> {
+            assert!(!self.panics, "a bug");
+            let span = self.span?;
+            Some(Arc::new(trace(span)))
+        }
+    }
+
+    fn trace(span: u64) -> Trace {
+        Trace {
+            ids: SpanIds::new(7, span, true).unwrap(),
+            origin: TraceContext::default(),
+        }
+    }
+
+    fn listener(heard: &Arc<Mutex<Vec<&'static str>>>) -> Listener {
+        Listener {
+            heard: Arc::clone(heard),
+            panics: false,
+            is_in_order: false,
+            span: None,
+        }
+    }
+
+    fn observers(listeners: impl IntoIterator<Item = Listener>) -> Observers {
+        let shared = listeners
+            .into_iter()
+            .map(|one| Arc::new(one) as Arc<dyn Observer>);
+        shared.collect()
+    }
+
+    #[test]
+    fn an_observer_that_panics_keeps_no_event_from_the_others() {
+        let heard = Arc::default();
+        let bug = Listener {
+            panics: true,
+            ..listener(&heard)
+        };
+        let observers = observers([bug, listener(&heard)]);
+        observers.emit(&Event::WorkerPausing);
+        observers.emit(&Event::WorkerResuming);
+        assert_eq!(*heard.lock().unwrap(), ["WorkerPausing", "WorkerResuming"]);
+        assert!(observers.0[0].is_reported.load(Ordering::Relaxed));
+        assert!(!observers.0[1].is_reported.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn the_first_observer_that_traces_a_job_begins_its_span() {
+        let heard = Arc::default();
+        let spans = |span| Listener {
+            span,
+            ..listener(&heard)
+        };
+        let bug = Listener {
+            panics: true,
+            ..listener(&heard)
+        };
+        let observers = observers([bug, spans(None), spans(Some(1)), spans(Some(2))]);
+        let span = observers.trace(&info(&job(1))).map(|trace| trace.ids.span);
+        assert_eq!(span, Some(1));
+        assert!(Observers::default().trace(&info(&job(1))).is_none());
+    }
+
+    #[test]
+    fn one_observer_is_enough_to_ask_for_the_end_of_a_job_before_the_next_pop() {
+        let heard = Arc::default();
+        let in_order = |is_in_order| Listener {
+            is_in_order,
+            ..listener(&heard)
+        };
+        assert!(!Observers::default().are_in_order());
+        assert!(!observers([in_order(false)]).are_in_order());
+        assert!(observers([in_order(false), in_order(true)]).are_in_order());
+        // A closure does not say what it needs.
+        let closure: Arc<dyn Observer> = Arc::new(|_: &Event<'_>| {});
+        let observers: Observers = std::iter::once(closure).collect();
+        assert!(observers.are_in_order());
+    }
+}

@@ -106,7 +106,7 @@ impl Limits {
         options: &WorkerOptions,
         now: Instant,
     ) -> Option<StopReason> {
-        let is_bounded = options.once || options.stop.when_empty;
+        let is_bounded = options.stop.once || options.stop.when_empty;
         if is_bounded && !snapshot.is_busy && snapshot.has_no_php {
             return Some(StopReason::NoPhp);
         }
@@ -123,7 +123,7 @@ impl Limits {
         if self.is_over_memory && snapshot.begun > 0 {
             return Some(StopReason::MemoryLimit);
         }
-        if snapshot.restart && !options.once {
+        if snapshot.restart && !options.stop.once {
             return Some(StopReason::RestartSignal);
         }
         if options.stop.when_empty && snapshot.is_idle {
@@ -139,7 +139,7 @@ impl Limits {
             return Some(StopReason::MaxTime);
         }
         let has_begun = |least: u64| snapshot.begun >= least && snapshot.in_php == 0;
-        if options.once && (snapshot.is_idle || has_begun(1)) {
+        if options.stop.once && (snapshot.is_idle || has_begun(1)) {
             return Some(StopReason::QueueEmpty);
         }
         let is_last = options.stop.max_jobs.is_some_and(has_begun);
@@ -161,26 +161,25 @@ mod tests {
             QueueEmptyFor, RestartSignal, TimedOut,
         };
         let none = Snapshot::default;
+        let start = Instant::now();
         let idle = || Snapshot {
             is_idle: true,
             ..none()
         };
         let begun = |begun| Snapshot { begun, ..none() };
         let unbounded = WorkerOptions::default;
-        let once = || WorkerOptions {
-            once: true,
-            ..unbounded()
-        };
         let stopping = |stop| WorkerOptions {
             stop,
             ..unbounded()
         };
-        let when_empty = || {
+        let stops = |once, when_empty| {
             stopping(StopRules {
-                when_empty: true,
+                once,
+                when_empty,
                 ..StopRules::default()
             })
         };
+        let (once, when_empty) = (|| stops(true, false), || stops(false, true));
         let limited = || {
             stopping(StopRules {
                 max_jobs: Some(3),
@@ -251,7 +250,6 @@ mod tests {
             (no_php,       unbounded(),  false, 0,   None),
             (busy(no_php), once(),       false, 0,   None),
         ];
-        let start = Instant::now();
         for (snapshot, options, is_over_memory, seconds, expected) in rows {
             let limits = Limits {
                 is_over_memory,

@@ -41,6 +41,8 @@ mod signals;
 mod slots;
 mod stats;
 mod stop;
+#[cfg(test)]
+mod test_support;
 mod triage;
 mod triaged;
 mod wakeups;
@@ -241,7 +243,7 @@ impl Worker {
     pub async fn run(self, control: &Control) -> Report {
         remember_places();
         let mut run = self.start(control);
-        if !run.options.once {
+        if !run.options.stop.once {
             run.shared.emit(Event::WorkerStarting(&run.options));
         }
         // No pop before the first look at the app's signals, so that the app can say that it is down.
@@ -251,7 +253,7 @@ impl Worker {
         }
         let reason = run.work().await;
         run.shared.stops.begun.cancel();
-        if run.options.once && run.slots.begun() == 0 && reason == StopReason::QueueEmpty {
+        if run.options.stop.once && run.slots.begun() == 0 && reason == StopReason::QueueEmpty {
             // As in Laravel, so that a shell loop around `--once` does not spin.
             tokio::select! {
                 () = tokio::time::sleep(run.options.sleep) => {}

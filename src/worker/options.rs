@@ -25,8 +25,6 @@ pub struct WorkerOptions {
     pub rest: Duration,
     /// When the worker stops by itself.
     pub stop: StopRules,
-    /// Run at most one job, and stop.
-    pub once: bool,
     /// Continue while the app is down; this applies to the worker's PHP processes too.
     pub force: bool,
     /// Jobs running at once.
@@ -43,6 +41,8 @@ pub struct WorkerOptions {
 /// When a worker stops by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StopRules {
+    /// After one job, or if there is none. As in Laravel, such a worker ends no job that takes too long.
+    pub once: bool,
     /// Most resident memory in bytes; `None` for no limit.
     pub memory: Option<u64>,
     /// Most attempts to begin.
@@ -58,6 +58,7 @@ pub struct StopRules {
 impl Default for StopRules {
     fn default() -> Self {
         Self {
+            once: false,
             memory: Some(128 << 20),
             max_jobs: None,
             max_time: None,
@@ -81,7 +82,6 @@ impl Default for WorkerOptions {
             sleep: Duration::from_secs(3),
             rest: Duration::ZERO,
             stop: StopRules::default(),
-            once: false,
             force: false,
             concurrency: NonZeroUsize::MIN,
             grace: None,

@@ -60,3 +60,71 @@ impl Preview {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+    use serde_json::json;
+
+    use super::*;
+    use crate::handler::{self, BoxError, JobContext};
+    use crate::routing::{Canary, Mapping, Mode, OnMismatch, UnmappedPolicy};
+    use crate::worker::test_support::{mapping, object, payload_of, router, services};
+
+    #[derive(Deserialize)]
+    struct Job {
+        #[expect(dead_code, reason = "only its error is of interest")]
+        n: u32,
+    }
+
+    #[test]
+    fn waiting_jobs_are_read_as_the_handler_would_that_gets_them_now_or_later() {
+        let canary = |percent| Mapping {
+            canary: Canary::new(percent),
+            ..mapping("App\\Jobs\\A")
+        };
+        let shadow = Mapping {
+            mode: Mode::Shadow,
+            ..mapping("App\\Jobs\\A")
+        };
+        let falls_back = Mapping {
+            on_mismatch: OnMismatch::Php,
+            ..mapping("App\\Jobs\\A")
+        };
+        let number = object("App\\Jobs\\A", 1, "s:1:\"n\";i:7;");
+        let text = object("App\\Jobs\\A", 1, "s:1:\"n\";s:1:\"x\";");
+        let in_batch = object("App\\Jobs\\A", 1, "s:7:\"batchId\";s:1:\"b\";");
+        let nameless = json!({"uuid": null});
+        #[rustfmt::skip]
+        let rows = [
+            // mapping, command => whether it is read and fits, whether it is said not to run
+            (mapping("App\\Jobs\\A"), &number, Some(true),  false),
+            (mapping("App\\Jobs\\A"), &text,   Some(false), false),
+            (mapping("App\\Jobs\\B"), &number, None,        false),
+            (canary(0.0),             &number, Some(true),  false),
+            (canary(0.0),             &text,   Some(false), false),
+            (shadow,                  &text,   Some(false), false),
+            (falls_back.clone(),      &number, Some(true),  false),
+            (falls_back,              &text,   None,        true),
+            (mapping("App\\Jobs\\A"), &in_batch, None,      true),
+        ];
+        for (mapping, command, fits, is_refused) in rows {
+            let row = format!("{} {:?} {command}", mapping.target, mapping.mode);
+            let handler =
+                handler::function(|_: Job, _: JobContext| async { Ok::<(), BoxError>(()) });
+            let router = router(
+                vec![mapping],
+                UnmappedPolicy::Forward("php".into()),
+                handler,
+            );
+            let services = Arc::new(services("13.31.0"));
+            let preview = Preview::new(Arc::new(router), services, "redis".into());
+            let payload = payload_of("App\\Jobs\\A", command, 1, &nameless);
+            let payload = Payload::parse(&payload).unwrap();
+            let checked = preview.check(&payload, &"default".into());
+            assert_eq!(checked.map(|checked| checked.is_ok()), fits, "{row}");
+            let refusal = preview.refusal(&payload, &"default".into());
+            assert_eq!(refusal.is_some(), is_refused, "{row}: {refusal:?}");
+        }
+    }
+}

@@ -4,40 +4,32 @@
 //! well. artisand renews the reservation while the handler runs within its own timeout. If this process dies, the
 //! reservation ends as in Laravel.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use crate::connection::is_away;
 use crate::payload::{JobUuid, Payload};
-use crate::queue::{Held, Queue, ReservedJob};
+use crate::queue::{Error, Held, Queue, QueueName, ReservedJob};
 use crate::shown::with_causes;
 use crate::time::Clock;
 use crate::worker::event::{Event, Observers};
 
 /// Running jobs, and when each began.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Running {
     jobs: Mutex<HashMap<u64, Entry>>,
-    /// When reservations were last renewed, or did not need to be.
-    renewed: Mutex<Instant>,
-}
-
-impl Default for Running {
-    fn default() -> Self {
-        Self {
-            jobs: Mutex::default(),
-            renewed: Mutex::new(Instant::now()),
-        }
-    }
 }
 
 #[derive(Debug)]
 struct Entry {
     job: Arc<ReservedJob>,
     since: Instant,
+    /// When the reservation was last made or renewed.
+    renewed: Instant,
     /// How many renewals in a row found no reservation.
     misses: u8,
 }
@@ -49,11 +41,13 @@ impl Running {
     }
 
     pub(super) fn insert(&self, number: u64, job: Arc<ReservedJob>) {
+        let now = Instant::now();
         self.jobs().insert(
             number,
             Entry {
                 job,
-                since: Instant::now(),
+                since: now,
+                renewed: now,
                 misses: 0,
             },
         );
@@ -73,32 +67,41 @@ impl Running {
         self.jobs().is_empty()
     }
 
-    /// Notes that no reservation needs renewal as of this moment.
-    pub(super) fn renewed_at(&self, moment: Instant) {
-        *self.renewed.lock().unwrap_or_else(PoisonError::into_inner) = moment;
-    }
-
     /// Jobs whose reservations may have ended already, or will soon, because they could not be renewed in time.
     ///
     /// The server was away, or the process was suspended. A pop would move these jobs back to their queue.
-    pub(super) fn overdue(&self, retry_after: Duration) -> Vec<Arc<ReservedJob>> {
-        let renewed = *self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
-        if renewed.elapsed() < retry_after * 2 / 3 {
-            return Vec::new();
-        }
-        self.older_than(Duration::ZERO)
+    fn overdue(&self, retry_after: Duration) -> ByQueue {
+        self.those(|entry| entry.renewed.elapsed() >= retry_after * 2 / 3)
     }
 
-    /// The jobs whose reservations turn out to be gone, each once.
+    /// Jobs that have run for at least `age`.
+    fn older_than(&self, age: Duration) -> ByQueue {
+        self.those(|entry| entry.since.elapsed() >= age)
+    }
+
+    fn those(&self, is_wanted: impl Fn(&Entry) -> bool) -> ByQueue {
+        let mut wanted = ByQueue::new();
+        for (number, entry) in self.jobs().iter().filter(|(_, entry)| is_wanted(entry)) {
+            let queue = wanted.entry(entry.job.queue.clone()).or_default();
+            queue.numbers.push(*number);
+            queue.jobs.push(Arc::clone(&entry.job));
+        }
+        wanted
+    }
+
+    /// Notes what a renewal at `moment` has found, and returns the jobs whose reservations turn out to be gone, each once.
     ///
     /// A job that is being settled has no reservation for a moment, so only the second miss counts.
-    fn newly_lost(&self, renewed: &[Arc<ReservedJob>], held: &[Held]) -> Vec<Arc<ReservedJob>> {
-        let lost: Vec<_> = (renewed.iter().zip(held))
-            .filter_map(|(job, held)| (*held == Held::Lost).then_some(job))
-            .collect();
+    fn note(&self, renewed: &OfQueue, held: &[Held], moment: Instant) -> Vec<Arc<ReservedJob>> {
         let mut newly_lost = Vec::new();
-        for entry in self.jobs().values_mut() {
-            if !lost.iter().any(|job| Arc::ptr_eq(job, &entry.job)) {
+        let mut jobs = self.jobs();
+        for (number, held) in renewed.numbers.iter().zip(held) {
+            // It may have ended meanwhile.
+            let Some(entry) = jobs.get_mut(number) else {
+                continue;
+            };
+            entry.renewed = moment;
+            if *held != Held::Lost {
                 entry.misses = 0;
                 continue;
             }
@@ -109,15 +112,53 @@ impl Running {
         }
         newly_lost
     }
+}
 
-    /// Jobs that have run for at least `age`.
-    fn older_than(&self, age: Duration) -> Vec<Arc<ReservedJob>> {
-        let jobs = self.jobs();
-        jobs.values()
-            .filter(|entry| entry.since.elapsed() >= age)
-            .map(|entry| Arc::clone(&entry.job))
-            .collect()
+/// Jobs, by their queue.
+type ByQueue = BTreeMap<QueueName, OfQueue>;
+
+/// Jobs of one queue.
+#[derive(Debug, Default)]
+struct OfQueue {
+    numbers: Vec<u64>,
+    jobs: Vec<Arc<ReservedJob>>,
+}
+
+/// Renews reservations, at the same time with a call for each queue: a queue that cannot be written must not cost the
+/// others theirs. Notes what was renewed, and returns the jobs that turn out to be lost and the errors.
+async fn renew(
+    queue: &dyn Queue,
+    running: &Running,
+    jobs: &ByQueue,
+    clock: Clock,
+) -> (Vec<Arc<ReservedJob>>, Vec<(QueueName, Error)>) {
+    let (moment, now) = (Instant::now(), clock.now());
+    let renewals = jobs
+        .values()
+        .map(|of_queue| queue.renew(&of_queue.jobs, now));
+    let (mut lost, mut errors) = (Vec::new(), Vec::new());
+    for ((name, of_queue), held) in jobs.iter().zip(join_all(renewals).await) {
+        match held {
+            Ok(held) => lost.extend(running.note(of_queue, &held, moment)),
+            Err(error) => errors.push((name.clone(), error)),
+        }
     }
+    (lost, errors)
+}
+
+/// Renews reservations that could not be renewed in time, so that a pop takes no job that this worker runs. Returns the
+/// queues where that did not succeed, which must not be popped.
+pub(super) async fn renew_overdue(
+    queue: &dyn Queue,
+    running: &Running,
+    clock: Clock,
+) -> Vec<(QueueName, Error)> {
+    let Some(retry_after) = queue.abilities().retry_after else {
+        return Vec::new();
+    };
+    let overdue = running.overdue(retry_after);
+    // A job that has just been lost is reported by the next renewal.
+    renew(queue, running, &overdue, clock).await.1
 }
 
 /// Renews reservations until the future is dropped.
@@ -136,36 +177,30 @@ pub(super) async fn keep_renewing(
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let now = Instant::now();
         let jobs = running.older_than(interval / 2);
-        let renewed = if jobs.is_empty() {
-            Ok(Vec::new())
-        } else {
-            queue.renew(&jobs, clock.now()).await
-        };
-        match renewed {
-            Ok(held) => {
-                running.renewed_at(now);
-                for job in running.newly_lost(&jobs, &held) {
-                    observers.emit(&Event::ReservationLost(&job.queue));
-                    let payload = Payload::parse(&job.payload).ok();
-                    let uuid = payload.as_ref().and_then(|payload| payload.uuid.as_ref());
-                    tracing::warn!(
-                        job.uuid = uuid.map(JobUuid::bounded),
-                        job.class = payload.as_ref().map(|payload| payload.shown_name()).as_deref(),
-                        queue = %job.queue,
-                        attempts = job.attempts,
-                        "the reservation of a running job is gone: the queue was cleared, or another worker may run the job as well"
-                    );
-                }
-            }
+        let (lost, errors) = renew(&*queue, &running, &jobs, clock).await;
+        for job in lost {
+            observers.emit(&Event::ReservationLost(&job.queue));
+            let payload = Payload::parse(&job.payload).ok();
+            let uuid = payload.as_ref().and_then(|payload| payload.uuid.as_ref());
+            tracing::warn!(
+                job.uuid = uuid.map(JobUuid::bounded),
+                job.class = payload.as_ref().map(|payload| payload.shown_name()).as_deref(),
+                queue = %job.queue,
+                attempts = job.attempts,
+                "the reservation of a running job is gone: the queue was cleared, or another worker may run the job as well"
+            );
+        }
+        for (name, error) in errors {
             // The connection logs this once.
-            Err(error) if is_away(&error) => {}
-            Err(error) => tracing::warn!(
-                error = with_causes(&error),
-                jobs = jobs.len(),
-                "could not renew reservations"
-            ),
+            if !is_away(&error) {
+                tracing::warn!(
+                    error = with_causes(&error),
+                    queue = %name,
+                    jobs = jobs[&name].jobs.len(),
+                    "could not renew reservations"
+                );
+            }
         }
     }
 }
@@ -177,17 +212,12 @@ mod tests {
     use super::*;
     use crate::queue::{MemoryQueue, PopRequest, QueueName};
     use crate::time::UnixSeconds;
+    use crate::worker::event::Observer;
+    use crate::worker::test_support::{Fault, NOW, RETRY_AFTER, S, Server, Told, job};
 
-    /// Renews all jobs and returns how many turn out to be lost.
-    async fn newly_lost(queue: &MemoryQueue, running: &Running) -> usize {
-        let jobs = running.older_than(Duration::ZERO);
-        let held = queue.renew(&jobs, UnixSeconds(0)).await.unwrap();
-        running.newly_lost(&jobs, &held).len()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_lost_reservation_is_reported_once_and_not_at_the_first_miss() {
-        let queue = MemoryQueue::new(Some(Duration::from_secs(90)));
+    /// Two running jobs, of the queues `a` and `b`.
+    async fn scene() -> (MemoryQueue, Running) {
+        let queue = MemoryQueue::new(Some(RETRY_AFTER));
         let names = [QueueName::from("a"), QueueName::from("b")];
         for name in &names {
             let payload = br#"{"attempts":0}"#.to_vec();
@@ -205,12 +235,122 @@ mod tests {
         for (number, job) in (0..).zip(queue.pop(request).await.unwrap().jobs) {
             running.insert(number, Arc::new(job));
         }
-        assert_eq!(newly_lost(&queue, &running).await, 0);
-        queue.clear(&names[0]).await.unwrap();
+        (queue, running)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lost_reservation_is_reported_once_and_not_at_the_first_miss() {
+        let (queue, running) = scene().await;
+        let newly_lost = async || {
+            let jobs = running.older_than(Duration::ZERO);
+            renew(&queue, &running, &jobs, Clock::System).await.0.len()
+        };
+        assert_eq!(newly_lost().await, 0);
+        queue.clear(&QueueName::from("a")).await.unwrap();
         let mut found = Vec::new();
         for _ in 0..4 {
-            found.push(newly_lost(&queue, &running).await);
+            found.push(newly_lost().await);
         }
         assert_eq!(found, [0, 1, 0, 0]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_jobs_that_could_not_be_renewed_are_overdue() {
+        let (queue, running) = scene().await;
+        let overdue = || -> Vec<_> { running.overdue(RETRY_AFTER).into_keys().collect() };
+        tokio::time::advance(RETRY_AFTER / 2).await;
+        assert_eq!(overdue(), []);
+        let mut jobs = running.older_than(Duration::ZERO);
+        jobs.remove(&QueueName::from("a"));
+        let (_, errors) = renew(&queue, &running, &jobs, Clock::System).await;
+        assert!(errors.is_empty());
+        tokio::time::advance(RETRY_AFTER / 2).await;
+        assert_eq!(overdue(), [QueueName::from("a")]);
+        assert!(
+            renew_overdue(&queue, &running, Clock::System)
+                .await
+                .is_empty()
+        );
+        assert_eq!(overdue(), []);
+        running.remove(0);
+        running.remove(1);
+        tokio::time::advance(RETRY_AFTER).await;
+        assert_eq!(overdue(), []);
+    }
+
+    /// A task that renews the reservation of one job, number 1, which begins now.
+    async fn renewing() -> (Arc<Server>, Arc<Running>, Told) {
+        let (server, running, told) = (Server::new(), Arc::<Running>::default(), Told::default());
+        server.push(&[job(1)]).await;
+        running.insert(1, server.reserve().await.remove(0));
+        let observer: Arc<dyn Observer> = Arc::new(told.clone());
+        tokio::spawn(keep_renewing(
+            Arc::clone(&server) as _,
+            Arc::clone(&running),
+            std::iter::once(observer).collect(),
+            Clock::Fixed(NOW),
+        ));
+        (server, running, told)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_short_job_costs_no_renewal_and_a_long_one_is_renewed_every_ten_seconds() {
+        let began = Instant::now();
+        let (server, running, told) = renewing().await;
+        tokio::time::sleep_until(began + S(65)).await;
+        let seconds = |server: &Server| -> Vec<u64> {
+            let calls = server.calls("renew");
+            calls
+                .iter()
+                .map(|call| (call.at - began).as_secs())
+                .collect()
+        };
+        assert_eq!(seconds(&server), [20, 30, 40, 50, 60]);
+        running.remove(1);
+        tokio::time::sleep(S(300)).await;
+        assert_eq!(seconds(&server).len(), 5);
+        assert!(told.take().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reservation_that_is_lost_while_its_job_runs_is_told_once() {
+        let (server, _running, told) = renewing().await;
+        tokio::time::sleep(S(25)).await;
+        server.jobs.clear(&"default".into()).await.unwrap();
+        tokio::time::sleep(S(10)).await;
+        assert!(told.take().is_empty(), "the job may be settled just now");
+        tokio::time::sleep(S(300)).await;
+        assert_eq!(told.take(), ["ReservationLost"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reservations_that_could_not_be_renewed_are_overdue_before_they_end() {
+        for fault in [Fault::Refused, Fault::ReplyLost, Fault::Hangs] {
+            let began = Instant::now();
+            let (server, running, told) = renewing().await;
+            server.next("renew", [Some(fault); 9]);
+            tokio::time::sleep_until(began + S(59)).await;
+            assert!(running.overdue(RETRY_AFTER).is_empty(), "{fault:?}");
+            tokio::time::sleep_until(began + S(61)).await;
+            assert_eq!(running.overdue(RETRY_AFTER).len(), 1, "{fault:?}");
+            assert!(told.take().is_empty(), "{fault:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_renewal_in_between_makes_a_miss_no_loss() {
+        let (_server, running, _told) = renewing().await;
+        let jobs = running.older_than(Duration::ZERO);
+        let misses = [true, false, true, false, true, true, true];
+        let mut lost = 0;
+        let mut found = Vec::new();
+        for misses in misses {
+            let held = if misses { Held::Lost } else { Held::Until(NOW) };
+            lost += running
+                .note(&jobs[&QueueName::from("default")], &[held], Instant::now())
+                .len();
+            found.push(lost);
+        }
+        assert_eq!(found, [0, 0, 0, 0, 0, 1, 1]);
     }
 }

@@ -141,3 +141,134 @@ pub(super) async fn pop(
     selector.heads = heads;
     popped
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::routing::UnmappedPolicy;
+    use crate::worker::test_support::{
+        Fault, NOW, Server, app, job, mapping, nothing, payload, router, services,
+    };
+
+    /// Two mappings, the first with two slots.
+    fn triage(policy: UnmappedPolicy) -> Triage {
+        let limited = Mapping {
+            concurrency: NonZeroUsize::new(2),
+            ..mapping("App\\Jobs\\A")
+        };
+        let mappings = vec![limited, mapping("App\\Jobs\\B")];
+        Triage::new(app(
+            router(mappings, policy, nothing()),
+            services("13.31.0"),
+        ))
+    }
+
+    #[test]
+    fn a_job_is_taken_while_its_mapping_has_a_slot_and_left_for_others_otherwise() {
+        let class = |class| payload(class, 1, &json!({}));
+        let broken = b"not a payload".to_vec();
+        #[rustfmt::skip]
+        let rows = [
+            // One job of the first mapping runs already.
+            (class("A"), Choice::Take(0)),
+            (class("A"), Choice::NotNow),
+            (class("B"), Choice::Take(1)),
+            (class("C"), Choice::Never),
+            // It would block those behind it, and goes to quarantine.
+            (broken.clone(), Choice::Take(2)),
+        ];
+        let here = triage(UnmappedPolicy::Leave);
+        let mut selector = Selector::for_handlers(&here, &[1, 0]);
+        for (payload, expected) in rows {
+            assert_eq!(selector.choose(&"default".into(), &payload), expected);
+        }
+        assert!(selector.limited);
+        let rows = [
+            (class("A"), Choice::Never),
+            (class("C"), Choice::Take(0)),
+            (broken, Choice::Take(1)),
+        ];
+        let here = triage(UnmappedPolicy::Php);
+        let mut selector = Selector::for_php(&here);
+        for (payload, expected) in rows {
+            assert_eq!(selector.choose(&"default".into(), &payload), expected);
+        }
+        // Where unmapped jobs are forwarded or fail, one executor takes all.
+        let here = triage(UnmappedPolicy::Fail);
+        let mut selector = Selector::for_handlers(&here, &[0, 0]);
+        assert_eq!(
+            selector.choose(&"default".into(), &class("C")),
+            Choice::Take(0)
+        );
+    }
+
+    #[test]
+    fn a_payload_that_the_server_cannot_count_up_is_taken_without_a_look() {
+        let here = triage(UnmappedPolicy::Leave);
+        let mut selector = Selector::for_handlers(&here, &[0, 0]);
+        let uncounted = payload("C", 1, &json!({"attempts": null}));
+        let queue = "default".into();
+        assert_eq!(selector.choose(&queue, &uncounted), Choice::Never);
+        selector.needs_attempts = true;
+        assert_eq!(selector.choose(&queue, &uncounted), Choice::Take(0));
+    }
+
+    #[tokio::test]
+    async fn the_look_at_a_job_travels_with_it_and_is_given_away_once() {
+        let server = Server::new();
+        server
+            .push(&[payload("C", 1, &json!({})), job(2), job(3), job(4)])
+            .await;
+        let here = triage(UnmappedPolicy::Leave);
+        let mut selector = Selector::for_handlers(&here, &[0, 0]);
+        let queues = ["default".into()];
+        let slots = NonZeroUsize::new(9).unwrap();
+        let popped = pop(
+            &*server,
+            &queues,
+            NOW,
+            slots,
+            &[],
+            Some(&mut selector),
+            false,
+        );
+        let jobs = popped.await.unwrap().jobs;
+        let uuids: Vec<_> = (jobs.iter())
+            .map(|job| {
+                selector
+                    .candidate(job)
+                    .unwrap()
+                    .payload
+                    .uuid
+                    .clone()
+                    .unwrap()
+            })
+            .collect();
+        assert_eq!(uuids, ["uuid-2".into(), "uuid-3".into()]);
+        assert!(selector.candidate(&jobs[0]).is_none());
+        // Those without a slot stand where they stood.
+        let left = server.jobs.all();
+        let left = left.iter().map(|(.., payload)| payload.clone());
+        assert_eq!(
+            left.collect::<Vec<_>>(),
+            [payload("C", 1, &json!({})), job(4)]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_pop_that_fails_takes_nothing() {
+        let server = Server::new();
+        server.push(&[job(1)]).await;
+        server.next("pop", [Some(Fault::Refused)]);
+        let here = triage(UnmappedPolicy::Leave);
+        let mut selector = Selector::for_handlers(&here, &[0, 0]);
+        let (queues, slots) = (["default".into()], NonZeroUsize::MIN);
+        for expected in [None, Some(1)] {
+            let selector = Some(&mut selector);
+            let popped = pop(&*server, &queues, NOW, slots, &[], selector, false).await;
+            assert_eq!(popped.ok().map(|popped| popped.jobs.len()), expected);
+        }
+    }
+}

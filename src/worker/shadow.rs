@@ -112,3 +112,124 @@ impl Shadow {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+    use serde_json::json;
+
+    use super::*;
+    use crate::cache::{Cache, Stores};
+    use crate::handler::{self, EndInPhp, Services};
+    use crate::routing::{Mapping, Mode, UnmappedPolicy};
+    use crate::worker::stats::Tally;
+    use crate::worker::test_support::{
+        S, app, info, job, mapping, nothing, payload, payload_of, router, services,
+    };
+    use crate::worker::triaged::Triaged;
+
+    #[derive(Deserialize)]
+    struct Job {
+        n: u32,
+    }
+
+    fn triage(handler: impl Handler, services: Services) -> Triage {
+        let shadow = Mapping {
+            mode: Mode::Shadow,
+            ..mapping("App\\Jobs\\A")
+        };
+        let policy = UnmappedPolicy::Forward("php".into());
+        Triage::new(app(router(vec![shadow], policy, handler), services))
+    }
+
+    /// Looks at a job and compares it with its run in PHP; returns the counts, and how long that took.
+    async fn look(triage: &Triage, payload: &[u8], stop: &CancellationToken) -> (Tally, Duration) {
+        let candidate = triage.triage(payload, &"default".into()).unwrap();
+        let Triaged::Bypass(bypass) = candidate.triaged else {
+            panic!("{candidate:?}");
+        };
+        triage.stats.went_beside(0, false);
+        let run = RunInPhp {
+            end: EndInPhp::Deleted,
+            thrown: None,
+            elapsed: S(1),
+        };
+        let began = tokio::time::Instant::now();
+        let shadow = Shadow::check(triage, *bypass, &info(payload));
+        shadow.compare(triage, stop, run).await;
+        (triage.stats.read().remove(0), began.elapsed())
+    }
+
+    fn counts(tally: &Tally) -> [u64; 4] {
+        let Tally {
+            readable,
+            unreadable,
+            compared,
+            different,
+            ..
+        } = *tally;
+        [readable, unreadable, compared, different]
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_comparison_ends_with_one_count_whatever_it_does() {
+        async fn run(_: Job, _: JobContext) -> Result<(), BoxError> {
+            panic!("a shadow runs no job");
+        }
+        let handler = handler::function(run).with_compare(
+            |job: Job, _: JobContext, run: Arc<RunInPhp>| async move {
+                match job.n {
+                    1 if run.has_succeeded() => Ok::<(), BoxError>(()),
+                    2 => Err("another total".into()),
+                    3 => panic!("a bug"),
+                    _ => std::future::pending().await,
+                }
+            },
+        );
+        let triage = triage(handler, services("13.31.0"));
+        let stop = CancellationToken::new();
+        #[rustfmt::skip]
+        let rows = [
+            (1, [1, 0, 1, 0], S(0)),
+            (2, [2, 0, 2, 1], S(0)),
+            (3, [3, 0, 3, 2], S(0)),
+            // It must not hold up the worker's stop, nor keep its memory.
+            (4, [4, 0, 4, 3], COMPARING),
+        ];
+        for (n, expected, takes) in rows {
+            let (tally, took) = look(&triage, &job(n), &stop).await;
+            assert_eq!((counts(&tally), took), (expected, takes), "{n}");
+        }
+        stop.cancel();
+        let (tally, took) = look(&triage, &job(4), &stop).await;
+        assert_eq!((counts(&tally), took), ([5, 0, 4, 3], S(0)));
+        // A job that the handler cannot read is not compared.
+        let command = "O:10:\"App\\Jobs\\A\":0:{}";
+        let odd = payload_of("App\\Jobs\\A", command, 1, &json!({}));
+        let (tally, _) = look(&triage, &odd, &CancellationToken::new()).await;
+        assert_eq!(counts(&tally), [5, 1, 4, 3]);
+        assert!(tally.is_shadow());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_handler_that_compares_nothing_is_not_counted_as_compared() {
+        let triage = triage(nothing(), services("13.31.0"));
+        let (tally, _) = look(&triage, &job(1), &CancellationToken::new()).await;
+        assert_eq!(counts(&tally), [1, 0, 0, 0]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_that_could_not_be_run_here_counts_as_unreadable() {
+        let stores = Stores::new("x", |_: &str| {
+            Err::<Cache, _>("its driver is not supported")
+        });
+        let services = Services {
+            stores: Some(stores),
+            ..services("13.31.0")
+        };
+        let triage = triage(nothing(), services);
+        let limited = payload("A", 1, &json!({"maxExceptions": 2}));
+        let (tally, _) = look(&triage, &limited, &CancellationToken::new()).await;
+        assert_eq!(counts(&tally), [0, 1, 0, 0]);
+    }
+}

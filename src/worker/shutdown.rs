@@ -94,7 +94,7 @@ impl Run {
         let followed = background.following.finish(patience.clone());
         tokio::join!(recorded, followed, router.stop());
         // `--once` stops without this event, as in Laravel.
-        if !options.once {
+        if !options.stop.once {
             observers.emit(&Event::WorkerStopping {
                 reason,
                 jobs_processed: slots.begun(),
@@ -182,8 +182,8 @@ impl Stopping {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const S: fn(u64) -> Duration = Duration::from_secs;
+    use crate::worker::stop::Control;
+    use crate::worker::test_support::{Fault, S, Scene, does, job, slow};
 
     fn orders(quit: bool, hurry: bool) -> Orders {
         Orders {
@@ -225,5 +225,125 @@ mod tests {
         assert!(!stopping.gives_up_on_server(true, now + S(6)));
         assert!(!stopping.gives_up_on_server(true, now + S(10)));
         assert!(stopping.gives_up_on_server(true, now + S(11)));
+    }
+
+    /// Runs one job that takes a minute, gives an order ten seconds later, and returns the report, the events and how
+    /// long the stop took.
+    async fn stopped(
+        mut scene: Scene,
+        grace: Option<Duration>,
+        order: impl FnOnce(&Control),
+    ) -> (Report, Vec<String>, Duration) {
+        scene.options.grace = grace;
+        scene.server.push(&[job(1)]).await;
+        let control = scene.control.clone();
+        let ordering = async {
+            tokio::time::sleep(S(10)).await;
+            order(&control);
+            Instant::now()
+        };
+        let ((report, told), ordered) = tokio::join!(scene.run(), ordering);
+        (report, told, ordered.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_running_job_has_its_time_until_the_deadline_and_comes_back_after_it() {
+        let quit: fn(&Control) = Control::quit;
+        let hurry: fn(&Control) = Control::hurry;
+        #[rustfmt::skip]
+        let rows = [
+            // grace, order => the stop takes, jobs released
+            (None,        quit,  S(50), 0),
+            (Some(S(60)), quit,  S(50), 0),
+            (Some(S(8)),  quit,  S(8),  1),
+            (None,        hurry, S(0),  1),
+        ];
+        for (grace, order, takes, released) in rows {
+            let scene = Scene::new(slow(S(60))).endless();
+            let server = Arc::clone(&scene.server);
+            let (report, told, took) = stopped(scene, grace, order).await;
+            let row = format!("{grace:?} {takes:?}");
+            assert_eq!((took, report.released), (takes, released), "{row}");
+            assert_eq!((report.jobs_processed, report.unsettled), (1, 0), "{row}");
+            let end = if released == 0 {
+                "JobProcessed uuid-1"
+            } else {
+                "JobReleasedAfterException uuid-1"
+            };
+            let begun = "JobProcessing uuid-1 1";
+            assert_eq!(told, [begun, end, "WorkerStopping interrupted"], "{row}");
+            // A job that was cut waits for its next attempt, with this one counted.
+            let left: Vec<_> = server.jobs.all();
+            let attempts = left.iter().map(|(.., payload)| {
+                let payload = crate::payload::Payload::parse(payload).unwrap();
+                payload.attempts.unwrap()
+            });
+            assert_eq!(
+                attempts.sum::<u32>(),
+                u32::try_from(released).unwrap(),
+                "{row}"
+            );
+            assert_eq!(server.sizes().await.reserved, 0, "{row}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_second_order_to_quit_changes_nothing_and_one_to_hurry_cuts() {
+        let scene = Scene::new(slow(S(60))).endless();
+        let control = scene.control.clone();
+        let again = async {
+            tokio::time::sleep(S(15)).await;
+            control.quit();
+            tokio::time::sleep(S(5)).await;
+            control.hurry();
+        };
+        let ((report, _, took), ()) =
+            tokio::join!(stopped(scene, Some(S(30)), Control::quit), again);
+        assert_eq!((took, report.released), (S(10), 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_end_that_the_server_does_not_take_holds_up_a_stop_for_eight_seconds() {
+        for fault in [Fault::Refused, Fault::Hangs] {
+            let scene = Scene::new(slow(S(5))).endless();
+            let server = Arc::clone(&scene.server);
+            server.refuses(move |_| Some(fault));
+            let (report, told, took) = stopped(scene, None, Control::quit).await;
+            assert_eq!((report.unsettled, report.released), (1, 0), "{fault:?}");
+            assert_eq!(took.as_secs(), 8, "{fault:?}: {took:?}");
+            // What is not true of the queue is not told.
+            let expected = ["JobProcessing uuid-1 1", "WorkerStopping interrupted"];
+            assert_eq!(told, expected, "{fault:?}");
+            assert_eq!(server.sizes().await.reserved, 1, "{fault:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_is_back_during_the_stop_gets_the_end_of_the_job() {
+        let scene = Scene::new(slow(S(5))).endless();
+        let server = Arc::clone(&scene.server);
+        server.refuses(|_| Some(Fault::Refused));
+        let back = async {
+            tokio::time::sleep(S(16)).await;
+            server.refuses(|_| None);
+        };
+        let ((report, told, took), ()) = tokio::join!(stopped(scene, None, Control::quit), back);
+        assert_eq!(report.unsettled, 0);
+        assert!(took < S(8), "{took:?}");
+        assert_eq!(told[1], "JobProcessed uuid-1");
+        assert_eq!(server.jobs.all(), []);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_job_without_a_store_waits_in_the_spool_for_the_next_worker() {
+        let scene = Scene::new(does(|_| Err("disk full".into()))).endless();
+        let server = Arc::clone(&scene.server);
+        let (report, told, _) = stopped(scene, None, Control::quit).await;
+        assert_eq!(report.unsettled, 0);
+        assert_eq!(
+            told[1..3],
+            ["JobFailed uuid-1", "JobExceptionOccurred disk full"]
+        );
+        assert_eq!(server.failed().len(), 1);
     }
 }

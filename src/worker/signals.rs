@@ -171,3 +171,196 @@ pub(super) async fn first_look(looked: tokio::sync::oneshot::Receiver<()>) {
     // The sender is dropped, which ends the wait just like a message.
     let _ = tokio::time::timeout_at(Instant::now() + FIRST, looked).await;
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+    use crate::cache::keys;
+    use crate::php::Value;
+    use crate::worker::test_support::{S, files};
+
+    fn watch(cache: Option<Cache>, maintenance: Option<Maintenance>) -> Option<Watch> {
+        let plane = ControlPlane { cache, maintenance };
+        Watch::new(&plane, "redis", &["high".into(), "low".into()])
+    }
+
+    /// All files below a directory.
+    fn all_files(directory: &Path) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(directory).unwrap();
+        let paths = entries.map(|entry| entry.unwrap().path());
+        paths
+            .flat_map(|path| {
+                if path.is_dir() {
+                    all_files(&path)
+                } else {
+                    vec![path]
+                }
+            })
+            .collect()
+    }
+
+    async fn set(cache: &Cache, key: &str, value: Option<i64>) {
+        match value {
+            Some(value) => cache.forever(key, &Value::Int(value)).await.unwrap(),
+            None => drop(cache.forget(key).await.unwrap()),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_restart_key_that_changes_or_goes_away_stops_the_worker() {
+        #[rustfmt::skip]
+        let rows = [
+            // at the start, then => restart
+            (None,    None,    false),
+            (Some(5), Some(5), false),
+            (None,    Some(5), true),
+            (Some(5), Some(6), true),
+            // `cache:clear`, as in Laravel.
+            (Some(5), None,    true),
+        ];
+        for (start, then, expected) in rows {
+            let directory = tempfile::tempdir().unwrap();
+            let cache = files(directory.path());
+            let mut watch = watch(Some(cache.clone()), None).unwrap();
+            set(&cache, keys::RESTART, start).await;
+            let heard = watch.look(Heard::default()).await;
+            assert!(!heard.restart, "{start:?}");
+            set(&cache, keys::RESTART, then).await;
+            let heard = watch.look(heard).await;
+            assert_eq!(heard.restart, expected, "{start:?} {then:?}");
+            // A worker that was told to stop does not change its mind.
+            set(&cache, keys::RESTART, start).await;
+            assert_eq!(watch.look(heard).await.restart, expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn queues_are_paused_one_by_one_or_all_together() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = files(directory.path());
+        let mut watch = watch(Some(cache.clone()), None).unwrap();
+        let low = keys::paused("redis", "low");
+        // A queue of the same name on another connection.
+        let other = keys::paused("sqs", "high");
+        #[rustfmt::skip]
+        let rows: [(&str, Option<i64>, &[&str]); 6] = [
+            (&other,           Some(1), &[]),
+            (&low,             Some(1), &["low"]),
+            (keys::ALL_PAUSED, Some(1), &["high", "low"]),
+            (keys::ALL_PAUSED, Some(0), &["low"]),
+            (&low,             None,    &[]),
+            (keys::ALL_PAUSED, None,    &[]),
+        ];
+        let mut heard = Heard::default();
+        for (key, value, expected) in rows {
+            set(&cache, key, value).await;
+            heard = watch.look(heard).await;
+            let paused: Vec<_> = heard.paused.iter().map(QueueName::as_str).collect();
+            assert_eq!(paused, expected, "{key} {value:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn canaries_are_resumed_by_each_new_call_and_not_by_an_old_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = files(directory.path());
+        set(&cache, keys::CANARY_RESUME, Some(1)).await;
+        let mut watch = watch(Some(cache.clone()), None).unwrap();
+        let mut heard = Heard::default();
+        for (value, expected) in [(Some(1), 0), (Some(2), 1), (None, 1), (Some(2), 2)] {
+            set(&cache, keys::CANARY_RESUME, value).await;
+            heard = watch.look(heard).await;
+            assert_eq!(heard.resumes, expected, "{value:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn signals_stay_in_force_while_the_cache_cannot_be_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = files(directory.path());
+        let mut watch = watch(Some(cache.clone()), None).unwrap();
+        set(&cache, &keys::paused("redis", "low"), Some(1)).await;
+        let heard = watch.look(Heard::default()).await;
+        let [file] = &all_files(directory.path())[..] else {
+            panic!("one key");
+        };
+        std::fs::remove_file(file).unwrap();
+        std::fs::create_dir(file).unwrap();
+        assert_eq!(watch.look(heard.clone()).await, heard);
+        assert!(watch.is_reported);
+        std::fs::remove_dir(file).unwrap();
+        assert_eq!(watch.look(heard).await, Heard::default());
+        assert!(!watch.is_reported);
+    }
+
+    #[tokio::test]
+    async fn maintenance_is_a_file_or_a_key_and_stays_while_neither_can_be_seen() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = files(&directory.path().join("cache"));
+        set(&cache, keys::DOWN, Some(1)).await;
+        let by_key = Maintenance::Cache(cache);
+        let mut maintenance = watch(None, Some(by_key)).unwrap();
+        assert!(maintenance.look(Heard::default()).await.down);
+        let framework = directory.path().join("framework");
+        std::fs::create_dir(&framework).unwrap();
+        let by_file = Maintenance::File(framework.join("down"));
+        let mut watch = watch(None, Some(by_file)).unwrap();
+        let heard = watch.look(Heard::default()).await;
+        assert!(!heard.down);
+        std::fs::write(framework.join("down"), "{}").unwrap();
+        let heard = watch.look(heard).await;
+        assert!(heard.down);
+        // A deployment has replaced the directory by something else for a moment.
+        std::fs::remove_dir_all(&framework).unwrap();
+        std::fs::write(&framework, "").unwrap();
+        let heard = watch.look(heard).await;
+        assert!(heard.down && watch.is_maintenance_reported);
+        std::fs::remove_file(&framework).unwrap();
+        assert!(!watch.look(heard).await.down);
+    }
+
+    #[test]
+    fn a_cache_that_no_other_process_sees_is_not_asked() {
+        assert!(watch(None, None).is_none());
+        assert!(watch(Some(Cache::unshared()), None).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn jobs_wait_for_the_first_look_but_not_for_ever() {
+        let (looked, first) = tokio::sync::oneshot::channel();
+        let began = Instant::now();
+        first_look(first).await;
+        assert_eq!(began.elapsed(), FIRST);
+        drop(looked);
+        let (looked, first) = tokio::sync::oneshot::channel();
+        drop(looked);
+        let began = Instant::now();
+        first_look(first).await;
+        assert_eq!(began.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_signals_are_read_once_a_second_and_told_when_they_change() {
+        let directory = tempfile::tempdir().unwrap();
+        let down = directory.path().join("down");
+        let watch = watch(None, Some(Maintenance::File(down.clone()))).unwrap();
+        let (hear, mut heard) = tokio::sync::watch::channel(Heard::default());
+        let (looked, mut first) = tokio::sync::oneshot::channel();
+        let looking = tokio::spawn(watch.keep_looking(hear, looked));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        assert!(
+            first
+                .try_recv()
+                .is_err_and(|error| { error == tokio::sync::oneshot::error::TryRecvError::Closed })
+        );
+        tokio::time::sleep(S(5)).await;
+        assert!(!heard.has_changed().unwrap());
+        std::fs::write(&down, "").unwrap();
+        let began = Instant::now();
+        heard.changed().await.unwrap();
+        assert!(heard.borrow_and_update().down && began.elapsed() <= EVERY);
+        looking.abort();
+    }
+}

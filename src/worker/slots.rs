@@ -198,3 +198,117 @@ impl Slots {
         end.mapping.is_some()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::routing::{Mapping, UnmappedPolicy};
+    use crate::worker::test_support::{Scene, job, mapping, nothing, router};
+
+    fn three() -> NonZeroUsize {
+        NonZeroUsize::new(3).unwrap()
+    }
+
+    /// The end of a job's task, with one thing set.
+    fn end(set: impl Fn(&mut TaskEnd)) -> TaskOutput {
+        let mut end = TaskEnd {
+            mapping: None,
+            is_stuck: false,
+            was_cut: false,
+            was_declined: false,
+        };
+        set(&mut end);
+        (end, None)
+    }
+
+    async fn reserved(scene: &Scene, jobs: u32) -> Vec<ReservedJob> {
+        let payloads: Vec<_> = (0..jobs).map(job).collect();
+        scene.server.push(&payloads).await;
+        let jobs = scene.server.reserve().await;
+        jobs.iter().map(|job| (**job).clone()).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_takes_its_slot_when_it_is_popped_and_not_when_it_begins() {
+        let scene = Scene::new(nothing());
+        let jobs = reserved(&scene, 2).await;
+        let (shared, mut ended) = scene.shared();
+        let mut slots = Slots::new(three(), 1);
+        slots.take(jobs.into_iter().map(|job| (job, None)));
+        assert_eq!((slots.len(), slots.free(), slots.begun()), (2, 1, 2));
+        assert!(slots.has_waiting() && slots.try_next_end().is_none());
+        slots.start_waiting(&shared);
+        assert!(!slots.has_waiting() && shared.leases.running.has(2));
+        for left in [1, 0] {
+            let end = slots.next_end().await;
+            // The mapping has no limit of its own, so no pop has to look again.
+            assert!(!slots.note_end(end));
+            assert_eq!(slots.len(), left);
+        }
+        assert_eq!((slots.free(), slots.begun()), (3, 2));
+        assert!(ended.recv().await.is_some() && ended.recv().await.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_limited_mapping_counts_its_jobs_from_begin_to_end() {
+        let mut scene = Scene::new(nothing());
+        let limited = Mapping {
+            concurrency: NonZeroUsize::new(2),
+            ..mapping("App\\Jobs\\*")
+        };
+        scene.router = router(vec![limited], UnmappedPolicy::Leave, nothing());
+        let jobs = reserved(&scene, 2).await;
+        let (shared, _ended) = scene.shared();
+        let mut slots = Slots::new(three(), 1);
+        for job in jobs {
+            slots.start(&shared, job, None, Executor::Local);
+        }
+        assert_eq!(slots.per_mapping(), [2]);
+        for running in [1, 0] {
+            let end = slots.next_end().await;
+            assert!(slots.note_end(end));
+            assert_eq!(slots.per_mapping(), [running]);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_job_did_not_do_is_not_counted() {
+        let mut slots = Slots::new(three(), 0);
+        slots.begun = 5;
+        slots.note_end(Ok(end(|end| end.was_declined = true)));
+        assert_eq!(slots.begun(), 4);
+        slots.note_end(Ok(end(|end| end.was_cut = true)));
+        assert_eq!((slots.begun(), slots.released()), (4, 1));
+        assert!(!slots.is_stuck());
+        slots.note_end(Ok(end(|end| end.is_stuck = true)));
+        assert!(slots.is_stuck());
+        assert_eq!(slots.free(), 2, "the handler keeps its slot");
+        // A bug of the worker costs a job its attempt and nothing else.
+        let broken = tokio::spawn(async { panic!("a bug") }).await;
+        let broken = broken.map(|()| unreachable!());
+        assert!(!slots.note_end(broken));
+        assert_eq!(slots.free(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn jobs_in_php_take_no_slot_of_this_process() {
+        let mut scene = Scene::new(nothing());
+        scene.pool = Some(Pool::played(2));
+        scene.router = router(Vec::new(), UnmappedPolicy::Php, nothing());
+        let jobs = reserved(&scene, 1).await;
+        let (shared, mut ended) = scene.shared();
+        let mut slots = Slots::new(three(), 0);
+        for job in jobs {
+            slots.start(&shared, job, None, Executor::Php);
+        }
+        assert_eq!((slots.in_php(), slots.free(), slots.len()), (1, 3, 1));
+        assert!(!slots.is_php_settled());
+        // No process waits any more, so the job goes back.
+        let end = slots.next_end().await;
+        slots.note_end(end);
+        assert_eq!((slots.in_php(), slots.begun()), (0, 0));
+        assert!(slots.is_php_settled());
+        let settlement = ended.recv().await.unwrap().ending.settlement;
+        assert_eq!(settlement, crate::queue::Settlement::PutBack);
+    }
+}

@@ -194,3 +194,88 @@ impl Counters {
         said < MOST_SAID
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::routing::{OnMismatch, UnmappedPolicy};
+    use crate::worker::test_support::{mapping, nothing, router};
+
+    /// The counters of a guarded canary, of an unguarded one, of a mapping that falls back, and of one that runs all.
+    fn stats() -> MappingStats {
+        let canary = |percent| Canary::new(percent).unwrap();
+        let mappings = vec![
+            Mapping {
+                canary: canary(50.0).stop_at(2.0),
+                ..mapping("App\\Jobs\\Guarded")
+            },
+            Mapping {
+                canary: Some(canary(50.0)),
+                ..mapping("App\\Jobs\\Open")
+            },
+            Mapping {
+                on_mismatch: OnMismatch::Php,
+                ..mapping("App\\Jobs\\Fitting")
+            },
+            mapping("App\\Jobs\\All"),
+        ];
+        MappingStats::new(&router(mappings, UnmappedPolicy::Leave, nothing()))
+    }
+
+    #[test]
+    fn a_canary_stops_by_its_last_hundred_runs_and_begins_anew_when_it_is_resumed() {
+        let stats = stats();
+        assert!((0..300).all(|_| stats.ended(0, false).is_none()));
+        // Two of the last hundred are not more than two per cent.
+        assert_eq!(stats.ended(0, true), None);
+        assert_eq!(stats.ended(0, true), None);
+        let stop = stats.ended(0, true).unwrap();
+        assert_eq!((stop.failures, stop.runs), (3, 100));
+        assert_eq!(stop.target, "App\\Jobs\\Guarded");
+        assert!(stats.is_stopped(0));
+        // Runs that had begun before say nothing more.
+        assert_eq!(stats.ended(0, true), None);
+        assert_eq!(stats.resume(), ["App\\Jobs\\Guarded"]);
+        assert!(!stats.is_stopped(0) && stats.resume().is_empty());
+        assert!((0..19).all(|_| stats.ended(0, true).is_none()));
+        let stop = stats.ended(0, true).unwrap();
+        assert_eq!((stop.failures, stop.runs), (20, 20));
+    }
+
+    #[test]
+    fn only_a_guarded_canary_stops_itself() {
+        let stats = stats();
+        for mapping in 1..5 {
+            assert!((0..200).all(|_| stats.ended(mapping, true).is_none()));
+            assert!(!stats.is_stopped(mapping));
+        }
+    }
+
+    #[test]
+    fn mappings_that_leave_jobs_to_others_are_tallied_once_they_have_met_one() {
+        let stats = stats();
+        assert!(stats.read().is_empty());
+        stats.ran_here(1);
+        stats.went_beside(1, false);
+        stats.went_beside(2, true);
+        // A mapping that runs all of its jobs, and one that does not exist.
+        stats.ran_here(3);
+        stats.went_beside(9, true);
+        let read = stats.read();
+        let told: Vec<_> = (read.iter())
+            .map(|it| (&*it.target, it.here, it.beside, it.mismatched))
+            .collect();
+        let expected = [
+            ("App\\Jobs\\Open", 1, 1, 0),
+            ("App\\Jobs\\Fitting", 0, 1, 1),
+        ];
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn differences_fill_no_log() {
+        let counters = Counters::default();
+        let said = (0..1000).filter(|_| counters.note_said());
+        assert_eq!(said.count(), 100);
+    }
+}

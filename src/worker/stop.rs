@@ -328,4 +328,86 @@ mod tests {
             assert_eq!(interrupts.note(now), is_second, "{after} ms");
         }
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_person_who_has_not_been_obeyed_yet_is_offered_to_hurry() {
+        let control = Control::new();
+        let mut orders = control.subscribe();
+        control.interrupt();
+        assert!(orders.borrow_and_update().is_interrupted);
+        // A supervisor's SIGTERM came first: the Ctrl-C of its process group is no wish of a person.
+        let control = Control::new();
+        let mut orders = control.subscribe();
+        control.quit();
+        control.interrupt();
+        let now = *orders.borrow_and_update();
+        assert!(now.quit && !now.is_interrupted && !now.hurry);
+        control.hurry();
+        assert!(orders.borrow_and_update().hurry);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_wait_ends_with_its_own_order() {
+        let second = Duration::from_secs(1);
+        let control = Control::new();
+        let (mut quit, mut hurry) = (control.subscribe(), control.subscribe());
+        let told = async |wait: std::pin::Pin<&mut (dyn Future<Output = ()> + Send)>| {
+            tokio::time::timeout(second, wait).await.is_ok()
+        };
+        control.pause(true);
+        assert!(!told(std::pin::pin!(told_to_quit(&mut quit))).await);
+        assert!(!told(std::pin::pin!(control.told_to_quit())).await);
+        control.quit();
+        assert!(told(std::pin::pin!(told_to_quit(&mut quit))).await);
+        assert!(told(std::pin::pin!(control.told_to_quit())).await);
+        assert!(!told(std::pin::pin!(told_to_hurry(&mut hurry))).await);
+        control.hurry();
+        assert!(told(std::pin::pin!(told_to_hurry(&mut hurry))).await);
+        // The control is gone: no order can come, and no wait ends.
+        let control = Control::new();
+        let (mut quit, mut hurry) = (control.subscribe(), control.subscribe());
+        drop(control);
+        assert!(!told(std::pin::pin!(told_to_quit(&mut quit))).await);
+        assert!(!told(std::pin::pin!(told_to_hurry(&mut hurry))).await);
+    }
+
+    #[test]
+    fn an_order_to_pause_that_changes_nothing_wakes_nothing() {
+        let control = Control::new();
+        let mut orders = control.subscribe();
+        orders.borrow_and_update();
+        control.pause(false);
+        assert!(!orders.has_changed().unwrap());
+        control.pause(true);
+        assert!(orders.has_changed().unwrap());
+    }
+
+    #[test]
+    fn a_supervisor_reads_laravels_exit_codes_and_names() {
+        use StopReason::{
+            Interrupted, LostConnection, MaxJobs, MaxTime, MemoryLimit, NoPhp, QueueEmpty,
+            QueueEmptyFor, RestartSignal, TimedOut,
+        };
+        #[rustfmt::skip]
+        let rows = [
+            (Interrupted,   "interrupted",    0), (MemoryLimit,    "memory",          12),
+            (RestartSignal, "restart_signal", 0), (QueueEmpty,     "empty",           0),
+            (QueueEmptyFor, "empty_for",      0), (MaxTime,        "max_time",        0),
+            (MaxJobs,       "max_jobs",       0), (TimedOut,       "timed_out",       137),
+            // Laravel says 0 here, as if the queue had been empty.
+            (LostConnection, "lost_connection", 1), (NoPhp,        "no_php",          1),
+        ];
+        for (reason, name, code) in rows {
+            assert_eq!((reason.as_str(), reason.exit_code()), (name, code));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_that_cannot_end_by_itself_is_told_its_exit_code() {
+        let control = Control::new();
+        let mut waits = std::pin::pin!(control.abandoned());
+        assert!(futures_util::poll!(waits.as_mut()).is_pending());
+        control.clone().abandon(137);
+        assert_eq!(waits.await, 137);
+    }
 }

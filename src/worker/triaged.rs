@@ -75,3 +75,30 @@ impl fmt::Debug for Bypass {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::routing::UnmappedPolicy;
+    use crate::worker::test_support::{
+        app, mapping, nothing, object, payload_of, router, services,
+    };
+    use crate::worker::triage::Triage;
+
+    #[test]
+    fn what_is_shown_of_a_job_on_its_way_is_not_its_content() {
+        let router = router(
+            vec![mapping("App\\Jobs\\A")],
+            UnmappedPolicy::Leave,
+            nothing(),
+        );
+        let triage = Triage::new(app(router, services("13.31.0")));
+        let command = object("App\\Jobs\\A", 1, "s:4:\"card\";s:4:\"4242\";");
+        let payload = payload_of("App\\Jobs\\A", &command, 1, &serde_json::json!({}));
+        let candidate = triage.triage(&payload, &"default".into()).unwrap();
+        let shown = format!("{candidate:?}");
+        assert!(
+            shown.contains("Routed") && !shown.contains("4242"),
+            "{shown}"
+        );
+    }
+}

@@ -143,3 +143,90 @@ async fn keep_waiting(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::NoQueue;
+    use crate::worker::test_support::{Fault, S, Server, job};
+
+    /// The next wake-up, if it comes within a minute.
+    async fn next(wakeups: &mut Wakeups) -> Option<Woken> {
+        tokio::time::timeout(S(60), wakeups.next()).await.ok()
+    }
+
+    fn start(server: &Arc<Server>, helpers: &mut JoinSet<()>) -> Wakeups {
+        let queue: Arc<dyn Queue> = Arc::clone(server) as _;
+        Wakeups::start(&queue, &["default".into()], None, helpers)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_announcement_is_left_to_other_workers_until_this_one_is_idle() {
+        let (server, mut helpers) = (Server::new(), JoinSet::new());
+        server.push(&[job(1)]).await;
+        let mut wakeups = start(&server, &mut helpers);
+        assert!(next(&mut wakeups).await.is_none());
+        assert!(server.calls("wait").is_empty());
+        wakeups.arm(Instant::now());
+        assert!(matches!(next(&mut wakeups).await, Some(Woken::Pushed)));
+        // One is taken each time, and the next pop is told of it.
+        assert!(next(&mut wakeups).await.is_none());
+        assert_eq!(wakeups.take(), ["default".into()]);
+        assert!(wakeups.take().is_empty());
+        assert_eq!(server.calls("wait").len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_that_rests_takes_no_announcement() {
+        let (server, mut helpers) = (Server::new(), JoinSet::new());
+        server.push(&[job(1)]).await;
+        let mut wakeups = start(&server, &mut helpers);
+        let until = Instant::now() + S(120);
+        wakeups.rest_until(until);
+        wakeups.arm(Instant::now());
+        assert!(next(&mut wakeups).await.is_none());
+        assert_eq!(wakeups.rest_end(Instant::now()), Some(until));
+        assert!(wakeups.rests(Instant::now()) && !wakeups.rests(until));
+        tokio::time::sleep_until(until).await;
+        wakeups.arm(until);
+        assert!(next(&mut wakeups).await.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_that_fails_is_made_again_and_not_without_a_pause() {
+        let (server, mut helpers) = (Server::new(), JoinSet::new());
+        server.next("wait", [Some(Fault::Refused); 60]);
+        let mut wakeups = start(&server, &mut helpers);
+        wakeups.arm(Instant::now());
+        assert!(next(&mut wakeups).await.is_none());
+        let calls = server.calls("wait").len();
+        assert!((5..60).contains(&calls), "{calls} calls in a minute");
+        server.push(&[job(1)]).await;
+        while next(&mut wakeups).await.is_none() {}
+        assert_eq!(wakeups.take(), ["default".into()]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn php_processes_wake_the_loop_too() {
+        let (server, mut helpers) = (Server::new(), JoinSet::new());
+        let queue: Arc<dyn Queue> = server;
+        let (changes, seen) = watch::channel(0);
+        let mut wakeups = Wakeups::start(&queue, &["default".into()], Some(seen), &mut helpers);
+        assert!(next(&mut wakeups).await.is_none());
+        changes.send_replace(1);
+        assert!(matches!(next(&mut wakeups).await, Some(Woken::Php)));
+        // The pool is gone, and nothing spins.
+        drop(changes);
+        assert!(next(&mut wakeups).await.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_task_waits_where_pushes_are_not_announced() {
+        let mut helpers = JoinSet::new();
+        let queue: Arc<dyn Queue> = Arc::new(NoQueue::new("null"));
+        let mut wakeups = Wakeups::start(&queue, &["default".into()], None, &mut helpers);
+        assert!(helpers.is_empty());
+        wakeups.arm(Instant::now());
+        assert!(next(&mut wakeups).await.is_none());
+    }
+}

@@ -284,3 +284,6 @@ impl Memory {
 fn uuid(turn: &Turn) -> Option<&str> {
     turn.info.payload.uuid.as_ref().map(JobUuid::bounded)
 }
+
+#[cfg(test)]
+mod tests;

@@ -277,3 +277,6 @@ fn around(pipeline: &Pipeline, until: Option<&Arc<UntilProcessing>>, version: Ve
     let all = ahead.into_iter().chain(pipeline.iter().cloned());
     all.chain(behind).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -120,3 +120,169 @@ pub(crate) async fn failed(
         Err(_) => Err(format!("it ran longer than {timeout:?}")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::handler::{BoxError, BoxFuture, Middleware, Next};
+    use crate::worker::test_support::{S, does, job, nothing, slow};
+
+    /// A blocking handler whose thread returns after this long, or never.
+    struct Blocks(Option<Duration>);
+
+    impl Handler for Blocks {
+        fn handle(&self, _: JobContext) -> BoxFuture<'_, Result<(), BoxError>> {
+            Box::pin(async {
+                match self.0 {
+                    Some(after) => tokio::time::sleep(after).await,
+                    None => std::future::pending().await,
+                }
+                Ok(())
+            })
+        }
+
+        fn is_blocking(&self) -> bool {
+            true
+        }
+
+        fn failed(&self, _: JobContext, _: Arc<FailureText>) -> BoxFuture<'_, ()> {
+            Box::pin(async {
+                match self.0 {
+                    Some(after) => tokio::time::sleep(after).await,
+                    None => std::future::pending().await,
+                }
+            })
+        }
+    }
+
+    fn context() -> JobContext {
+        JobContext::of_payload(&job(1)).unwrap()
+    }
+
+    /// Runs a handler; returns how it ended, after how long, and whether it was told to give up.
+    async fn ran(
+        handler: &dyn Handler,
+        timeout: Option<Duration>,
+        stop: &CancellationToken,
+    ) -> (Ran, Duration, bool) {
+        let (context, began) = (context(), Instant::now());
+        let pipeline = Pipeline::default();
+        let ran = run(handler, &pipeline, &context, timeout, stop, || false).await;
+        (ran, began.elapsed(), context.is_cancelled())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_handler_has_its_timeout_and_not_a_moment_more() {
+        #[rustfmt::skip]
+        let rows = [
+            // takes, timeout => outcome, after
+            (S(5),     Some(S(60)), Outcome::Finished, S(5)),
+            (S(60),    Some(S(5)),  Outcome::TimedOut, S(5)),
+            // A job that is done in that very moment is done.
+            (S(5),     Some(S(5)),  Outcome::Finished, S(5)),
+            (S(86400), None,        Outcome::Finished, S(86400)),
+        ];
+        for (takes, timeout, outcome, after) in rows {
+            let stop = CancellationToken::new();
+            let (ran, took, is_cancelled) = ran(&slow(takes), timeout, &stop).await;
+            assert_eq!(
+                (&ran.outcome, took),
+                (&outcome, after),
+                "{takes:?} {timeout:?}"
+            );
+            assert_eq!(is_cancelled, outcome == Outcome::TimedOut);
+            assert!(!ran.is_stuck);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stop_cuts_a_handler_and_loses_no_result_that_is_there() {
+        let stop = CancellationToken::new();
+        stop.cancel();
+        let (done, ..) = ran(&nothing(), None, &stop).await;
+        assert_eq!(done.outcome, Outcome::Finished);
+        let (cut, took, is_cancelled) = ran(&slow(S(60)), None, &stop).await;
+        assert_eq!((cut.outcome, took), (Outcome::Stopped, S(0)));
+        assert!(is_cancelled);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_blocking_handler_that_ignores_its_cancellation_is_stuck_after_a_timeout_only() {
+        let stops = CancellationToken::new();
+        stops.cancel();
+        let runs = CancellationToken::new();
+        let (soon, late) = (Some(Duration::from_millis(5500)), Some(S(7)));
+        #[rustfmt::skip]
+        let rows = [
+            // returns after, stop => outcome, stuck, after
+            (soon, &runs,  Outcome::TimedOut, false, Duration::from_millis(5500)),
+            (late, &runs,  Outcome::TimedOut, true,  S(6)),
+            (None, &runs,  Outcome::TimedOut, true,  S(6)),
+            // The process ends anyway.
+            (None, &stops, Outcome::Stopped,  false, S(1)),
+        ];
+        for (returns, stop, outcome, is_stuck, after) in rows {
+            let (ran, took, is_cancelled) = ran(&Blocks(returns), Some(S(5)), stop).await;
+            assert_eq!((ran.outcome, took), (outcome, after), "{returns:?}");
+            assert_eq!(ran.is_stuck, is_stuck, "{returns:?}");
+            assert!(is_cancelled);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_before_the_first_await_ends_the_attempt_like_any_other() {
+        struct Panics;
+        impl Handler for Panics {
+            fn handle(&self, _: JobContext) -> BoxFuture<'_, Result<(), BoxError>> {
+                panic!("a bug")
+            }
+        }
+        struct Passes;
+        impl Middleware for Passes {
+            fn handle<'a>(
+                &'a self,
+                _: &'a JobContext,
+                next: Next<'a>,
+            ) -> BoxFuture<'a, Result<(), BoxError>> {
+                next.run()
+            }
+        }
+        let passes: Arc<dyn Middleware> = Arc::new(Passes);
+        for pipeline in [Pipeline::default(), std::iter::once(passes).collect()] {
+            let (context, stop) = (context(), CancellationToken::new());
+            let ran = run(&Panics, &pipeline, &context, None, &stop, || false).await;
+            let thrown = ran.outcome.thrown().unwrap();
+            assert_eq!(thrown.class, "Artisand\\HandlerPanic");
+            assert!(thrown.message.starts_with("a bug"), "{thrown}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_hook_that_does_not_end_is_given_up() {
+        let failure = || Arc::new(FailureText::new("E", "m"));
+        #[rustfmt::skip]
+        let rows = [
+            // takes, timeout => ends well, after
+            (Some(S(5)), S(60), true,  S(5)),
+            (None,       S(60), false, S(60)),
+            (None,       S(5),  false, S(5)),
+            // A worker without a timeout waits a minute.
+            (None,       S(0),  false, S(60)),
+        ];
+        for (takes, timeout, ends_well, after) in rows {
+            let began = Instant::now();
+            let ended = failed(&Blocks(takes), context(), failure(), timeout).await;
+            assert_eq!((ended.is_ok(), began.elapsed()), (ends_well, after));
+        }
+        let panics = crate::handler::function(|_: serde::de::IgnoredAny, _: JobContext| async {
+            Ok::<(), BoxError>(())
+        });
+        let panics = panics.on_failed(|_, _| async { panic!("a bug") });
+        let ended = failed(&panics, context(), failure(), S(60)).await;
+        assert!(ended.unwrap_err().starts_with("a bug"));
+        let fine = does(|_| Ok(()));
+        assert_eq!(failed(&fine, context(), failure(), S(60)).await, Ok(()));
+    }
+}

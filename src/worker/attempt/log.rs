@@ -111,3 +111,40 @@ pub(crate) fn log_outcome(
         Outcome::Stopped => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_one_line_of_the_log_unless_its_last_attempt_ended_otherwise() {
+        let one = || FailureText::new("E", "one");
+        let other = || FailureText::new("E", "other");
+        let fail = || Decision::Fail(one());
+        let release = || Decision::Release {
+            delay: Duration::ZERO,
+            after_exception: true,
+        };
+        let missing = |failure| Outcome::ModelMissing {
+            failure,
+            deletes: false,
+        };
+        #[rustfmt::skip]
+        let rows = [
+            (fail(),          Outcome::threw(one()),   true),
+            (fail(),          missing(one()),          true),
+            (fail(),          Outcome::TimedOut,       true),
+            // The job has failed itself and then threw something else.
+            (fail(),          Outcome::threw(other()), false),
+            (fail(),          missing(other()),        false),
+            (fail(),          Outcome::Finished,       false),
+            (fail(),          Outcome::Lost(one()),    false),
+            (release(),       Outcome::threw(one()),   false),
+            (Decision::Leave, Outcome::TimedOut,       false),
+        ];
+        for (decision, outcome, expected) in rows {
+            let said = is_said_by(&decision, &outcome);
+            assert_eq!(said, expected, "{decision:?} {outcome:?}");
+        }
+    }
+}

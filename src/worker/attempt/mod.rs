@@ -277,3 +277,6 @@ impl Attempt {
         self.runner.get().copied().unwrap_or(Runner::None)
     }
 }
+
+#[cfg(test)]
+mod tests;

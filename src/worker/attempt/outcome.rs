@@ -74,3 +74,88 @@ impl Outcome {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handler::JobContext;
+    use crate::worker::test_support::job;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("could not save")]
+    struct Save(#[source] BoxError);
+
+    fn missing() -> ModelNotFound {
+        ModelNotFound {
+            class: "App\\Models\\Order".to_owned(),
+            key: None,
+        }
+    }
+
+    #[test]
+    fn error_panic_and_missing_model_are_told_apart() {
+        let misfit = || {
+            let context = JobContext::of_payload(&job(1)).unwrap();
+            let input: Result<Vec<u8>, _> = crate::handler::input(&context);
+            BoxError::from(input.unwrap_err())
+        };
+        let io = || BoxError::from(std::io::Error::other("disk"));
+        #[rustfmt::skip]
+        let rows: [(Result<(), BoxError>, &str); 6] = [
+            (Ok(()),                                  "finished"),
+            (Err(io()),                               "Artisand\\HandlerError: disk"),
+            (Err(Save(io()).into()),                  "Artisand\\HandlerError: could not save: disk"),
+            // A panic behind middleware comes as an error.
+            (Err(Panicked("a bug".to_owned()).into()), "Artisand\\HandlerPanic: a bug"),
+            (Err(missing().into()),                   "missing"),
+            (Err(Save(missing().into()).into()),      "missing"),
+        ];
+        for (result, expected) in rows {
+            let found = match Outcome::of(Ok(result), || true) {
+                Outcome::Finished => "finished".to_owned(),
+                Outcome::Threw {
+                    failure,
+                    is_unreadable: false,
+                } => failure.to_string(),
+                Outcome::ModelMissing { deletes: true, .. } => "missing".to_owned(),
+                other => format!("{other:?}"),
+            };
+            assert_eq!(found, expected);
+        }
+        let panic = std::panic::catch_unwind(|| panic!("a bug")).unwrap_err();
+        let Outcome::Threw { failure, .. } = Outcome::of(Err(panic), || true) else {
+            panic!("a panic");
+        };
+        assert!(failure.message.starts_with("a bug"), "{failure}");
+        // Only another program can read what does not fit.
+        let unreadable = Outcome::of(Ok(Err(misfit())), || true);
+        let is_unreadable = matches!(
+            unreadable,
+            Outcome::Threw {
+                is_unreadable: true,
+                ..
+            }
+        );
+        assert!(is_unreadable, "{unreadable:?}");
+    }
+
+    #[test]
+    fn only_what_was_thrown_is_an_exception() {
+        let failure = || FailureText::new("E", "m");
+        assert_eq!(Outcome::threw(failure()).thrown(), Some(&failure()));
+        let missing = Outcome::ModelMissing {
+            failure: failure(),
+            deletes: false,
+        };
+        let others = [
+            Outcome::Finished,
+            missing,
+            Outcome::TimedOut,
+            Outcome::Stopped,
+            Outcome::Lost(failure()),
+        ];
+        for outcome in others {
+            assert_eq!(outcome.thrown(), None, "{outcome:?}");
+        }
+    }
+}

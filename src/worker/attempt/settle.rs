@@ -215,3 +215,6 @@ impl Attempt {
         );
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -60,7 +60,7 @@ impl Terms {
     pub(crate) fn of(options: &WorkerOptions) -> Self {
         Self {
             defaults: options.defaults.clone(),
-            has_timeouts: !options.once,
+            has_timeouts: !options.stop.once,
             rest: options.rest,
         }
     }
@@ -137,5 +137,60 @@ impl Shared {
     /// Whether every job goes to PHP.
     pub(crate) fn has_only_php(&self) -> bool {
         self.pool.is_some() && self.triage.app.router.mappings().len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::routing::UnmappedPolicy;
+    use crate::worker::test_support::{Scene, mapping, nothing, router};
+
+    #[test]
+    fn a_single_php_process_that_gets_every_job_takes_the_next_behind_a_deletion() {
+        struct Unhurried;
+        impl crate::worker::Observer for Unhurried {
+            fn on_event(&self, _: &Event<'_>) {}
+
+            fn is_in_order(&self) -> bool {
+                false
+            }
+        }
+        #[rustfmt::skip]
+        let rows = [
+            // members, has a mapping, an observer wants ends in order => one member, only PHP, behind
+            (None,    false, false, [false, false, false]),
+            (Some(1), false, false, [true,  true,  true]),
+            (Some(1), false, true,  [true,  true,  false]),
+            // Jobs that end here would count as well.
+            (Some(1), true,  false, [true,  false, false]),
+            (Some(2), false, false, [false, true,  false]),
+        ];
+        for (members, has_mapping, in_order, expected) in rows {
+            let mut scene = Scene::new(nothing());
+            scene.pool = members.map(Pool::played);
+            let mappings = has_mapping.then(|| mapping("*")).into_iter().collect();
+            scene.router = router(mappings, UnmappedPolicy::Php, nothing());
+            let (shared, _ended) = scene.shared();
+            let mut shared = Arc::into_inner(shared).unwrap();
+            if !in_order {
+                let unhurried: Arc<dyn crate::worker::Observer> = Arc::new(Unhurried);
+                shared.observers = std::iter::once(unhurried).collect();
+            }
+            let found = [
+                shared.has_one_member(),
+                shared.has_only_php(),
+                shared.pops_behind_deletion(),
+            ];
+            assert_eq!(found, expected, "{members:?} {has_mapping} {in_order}");
+        }
+    }
+
+    #[test]
+    fn a_worker_that_runs_once_sets_no_timeout_as_in_laravel() {
+        let mut options = WorkerOptions::default();
+        assert!(Terms::of(&options).has_timeouts);
+        options.stop.once = true;
+        assert!(!Terms::of(&options).has_timeouts);
     }
 }

@@ -263,3 +263,17 @@ impl Completion {
             .filter(|unique| unique.until_processing)
     }
 }
+
+#[cfg(test)]
+impl Completion {
+    /// The completion of a job that has this lock, and nothing else.
+    pub(crate) fn with_lock(unique: Unique) -> Self {
+        Self {
+            unique: Some(unique),
+            ..Self::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -43,3 +43,18 @@ impl fmt::Display for Refusal {
         f.write_str(&self.why)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_says_whether_the_job_could_be_read() {
+        let refusal = Refusal::new("it is in a batch");
+        assert_eq!(refusal.of("A"), "A cannot be run here: it is in a batch");
+        let refusal = Refusal::unread("the key is another one".to_owned());
+        let expected = "A is encrypted and cannot be read: the key is another one";
+        assert_eq!(refusal.of("A"), expected);
+        assert_eq!(refusal.to_string(), "the key is another one");
+    }
+}

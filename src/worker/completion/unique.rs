@@ -130,6 +130,36 @@ impl Known {
         };
         Self::Unknown(why)
     }
+
+    /// The name of the lock, whether it is freed before the job runs, and whether the name is that of the context;
+    /// `None` if the job has no lock.
+    ///
+    /// The context of the dispatching job may be passed on, with that job's lock instead of this job's.
+    fn lock(self, of_context: Option<String>) -> Result<Option<(String, bool, bool)>, String> {
+        Ok(match (self, of_context) {
+            (Self::Not, _) | (Self::Nothing, None) => None,
+            (Self::Nothing | Self::Unknown(_), Some(name)) => Some((name, false, true)),
+            (
+                Self::Name {
+                    name,
+                    id,
+                    until_processing,
+                },
+                of_context,
+            ) => {
+                // The name at dispatch counts: a newer app version may compute another name.
+                let has_id = |key: &String| {
+                    let class = key.strip_suffix(id.as_str());
+                    class.is_some_and(|class| class.ends_with(':'))
+                };
+                let of_context = of_context.filter(has_id);
+                let is_of_context = of_context.is_some();
+                Some((of_context.unwrap_or(name), until_processing, is_of_context))
+            }
+            (Self::Nameless(_, until), Some(name)) => Some((name, until, true)),
+            (Self::Nameless(why, _) | Self::Unknown(why), None) => return Err(why),
+        })
+    }
 }
 
 impl Unique {
@@ -154,29 +184,8 @@ impl Unique {
             Known::Unknown(_) if is_never_unique => Known::Nothing,
             known => known,
         };
-        // The context of the dispatching job may be passed on, with that job's lock instead of this job's.
-        let (name, until_processing, is_of_context) = match (known, of_context) {
-            (Known::Not, _) | (Known::Nothing, None) => return Ok(None),
-            (Known::Nothing | Known::Unknown(_), Some(name)) => (name, false, true),
-            (
-                Known::Name {
-                    name,
-                    id,
-                    until_processing,
-                },
-                of_context,
-            ) => {
-                // The name at dispatch counts: a newer app version may compute another name.
-                let has_id = |key: &String| {
-                    let class = key.strip_suffix(id.as_str());
-                    class.is_some_and(|class| class.ends_with(':'))
-                };
-                let of_context = of_context.filter(has_id);
-                let is_of_context = of_context.is_some();
-                (of_context.unwrap_or(name), until_processing, is_of_context)
-            }
-            (Known::Nameless(_, until), Some(name)) => (name, until, true),
-            (Known::Nameless(why, _) | Known::Unknown(why), None) => return Err(why),
+        let Some((name, until_processing, is_of_context)) = known.lock(of_context)? else {
+            return Ok(None);
         };
         let said = |key| text(key).filter(|text| is_of_context && !text.is_empty());
         let store = said("laravel_unique_job_cache_store");
@@ -380,3 +389,6 @@ fn owner_in(command: &Command) -> Result<Option<String>, String> {
         .filter(|owner| !owner.is_empty());
     Ok(owner.map(str::to_owned))
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,13 +6,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::Instant;
 
-use crate::queue::{Popped, Queue, QueueName};
-use crate::time::Clock;
+use crate::queue::{Popped, QueueName};
 use crate::worker::attempt::Executor;
 use crate::worker::event::Event;
-use crate::worker::renew::Running;
+use crate::worker::renew::renew_overdue;
 use crate::worker::run::Run;
 use crate::worker::select;
 use crate::worker::select::Selector;
@@ -30,12 +28,7 @@ impl Run {
         woken: &[QueueName],
         executor: Executor,
     ) -> Option<Result<Popped, crate::queue::Error>> {
-        let paused = &self.announcer.heard().paused;
-        let open = self.options.queues.iter();
-        let queues: Vec<QueueName> = open
-            .filter(|queue| !paused.contains(queue))
-            .cloned()
-            .collect();
+        let queues = self.open_queues();
         self.shared.emit(Event::JobPopping {
             connection: &self.options.connection,
             queues: &queues,
@@ -53,10 +46,16 @@ impl Run {
             if is_sequential {
                 shared.settlements.handed.sent().await;
             }
-            renew_overdue(&*queue, &shared.leases.running, clock).await?;
+            let mut open = queues;
+            for (name, error) in renew_overdue(&*queue, &shared.leases.running, clock).await {
+                open.retain(|queue| *queue != name);
+                if open.is_empty() {
+                    return Err(error);
+                }
+            }
             select::pop(
                 &*queue,
-                &queues,
+                &open,
                 clock.now(),
                 slots,
                 woken,
@@ -88,24 +87,16 @@ impl Run {
         }
         popped
     }
-}
 
-/// Renews reservations that could not be renewed in time, so that the pop takes no job that this worker runs.
-async fn renew_overdue(
-    queue: &dyn Queue,
-    running: &Running,
-    clock: Clock,
-) -> Result<(), crate::queue::Error> {
-    let Some(retry_after) = queue.abilities().retry_after else {
-        return Ok(());
-    };
-    let now = Instant::now();
-    let overdue = running.overdue(retry_after);
-    if !overdue.is_empty() {
-        queue.renew(&overdue, clock.now()).await?;
-        running.renewed_at(now);
+    /// The queues that are not paused.
+    fn open_queues(&self) -> Vec<QueueName> {
+        let paused = &self.announcer.heard().paused;
+        let queues = self.options.queues.iter();
+        queues
+            .filter(|queue| !paused.contains(queue))
+            .cloned()
+            .collect()
     }
-    Ok(())
 }
 
 /// Waits for a pop; gives up only if the worker is told to quit and the server does not answer.

@@ -137,7 +137,7 @@ impl Run {
 
     /// How many more jobs the worker may begin.
     fn left(&self) -> usize {
-        let max_jobs = if self.options.once {
+        let max_jobs = if self.options.stop.once {
             Some(1)
         } else {
             self.options.stop.max_jobs
@@ -167,7 +167,7 @@ impl Run {
     /// N+1 is popped, as in `queue:work`.
     fn php_slots(&self) -> Option<NonZeroUsize> {
         let pool = self.shared.pool.as_ref()?;
-        let is_free = (!self.options.once || self.slots.is_empty())
+        let is_free = (!self.options.stop.once || self.slots.is_empty())
             && (pool.size() > 1 || self.slots.is_php_settled());
         NonZeroUsize::new(pool.waiting().min(self.left())).filter(|_| is_free)
     }
@@ -206,7 +206,7 @@ impl Run {
 
     /// Whether the worker runs only until there is no job.
     fn is_bounded(&self) -> bool {
-        self.options.once || self.options.stop.when_empty
+        self.options.stop.once || self.options.stop.when_empty
     }
 
     /// Why the worker has to stop now; `None` to go on.
@@ -236,3 +236,6 @@ impl Run {
         self.limits.stop_reason(snapshot, &self.options, now)
     }
 }
+
+#[cfg(test)]
+mod tests;

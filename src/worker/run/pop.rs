@@ -152,12 +152,7 @@ impl Run {
         let popped = match popped {
             Ok(popped) => popped,
             Err(error) => {
-                let wait = self.retry.fail(now);
-                // The connection logs once that the server is away.
-                if !is_away(&error) {
-                    tracing::error!(error = with_causes(&error), retry_in = ?rounded(wait), "could not pop jobs");
-                }
-                self.intakes.fail_pop();
+                self.rest_after_error(&error, now);
                 return None;
             }
         };
@@ -189,6 +184,16 @@ impl Run {
         Some(Fetched { popped, selector })
     }
 
+    /// Delays the next look at the queues after a pop that has failed.
+    fn rest_after_error(&mut self, error: &crate::queue::Error, now: Instant) {
+        let wait = self.retry.fail(now);
+        // The connection logs once that the server is away.
+        if !is_away(error) {
+            tracing::error!(error = with_causes(error), retry_in = ?rounded(wait), "could not pop jobs");
+        }
+        self.intakes.fail_pop();
+    }
+
     /// Delays the next look at the queues after a veto.
     fn rest_after_veto(&mut self, executor: Executor, is_quiet: bool) {
         let rest = if self.options.sleep.is_zero() {
@@ -204,7 +209,7 @@ impl Run {
 
     /// Asks observers whether the worker may look at the queues; true if one of them vetoes.
     fn ask_listeners(&self) -> bool {
-        if self.options.once {
+        if self.options.stop.once {
             return false;
         }
         let looping = Looping::new(&self.options);

@@ -116,3 +116,71 @@ pub(super) enum Over {
     /// The worker stops, and the process was killed.
     Cut,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::worker::test_support::{info, job};
+
+    fn failed(class: &str) -> Fate {
+        Fate::Failed {
+            failure: FailureText::new(class, "m"),
+            text: "m".to_owned(),
+            is_logged: false,
+        }
+    }
+
+    #[test]
+    fn a_process_that_ends_without_a_report_leaves_its_job_as_a_killed_worker_would() {
+        let thrown = || FailureText::new("E", "m");
+        let course = |has_timed_out| Course {
+            has_timed_out,
+            thrown: Some(thrown()),
+            ..Course::default()
+        };
+        let ended = || Over::Ended("killed by signal 9".to_owned());
+        let text = "the PHP process that ran App\\Jobs\\A ended: killed by signal 9";
+        let lost = FailureText::new("Artisand\\PhpProcessEnded", text);
+        #[rustfmt::skip]
+        let rows = [
+            (Over::Cut,  true,  Outcome::Stopped),
+            (ended(),    true,  Outcome::TimedOut),
+            (ended(),    false, Outcome::Lost(lost)),
+            (Over::Done, false, Outcome::threw(thrown())),
+        ];
+        for (over, has_timed_out, expected) in rows {
+            let course = course(has_timed_out);
+            let found = course.outcome_without_report(&info(&job(1)), over);
+            assert_eq!(found, expected);
+        }
+        assert_eq!(Course::default().outcome(), Outcome::Finished);
+    }
+
+    #[test]
+    fn only_a_deletion_and_a_failure_are_the_end_of_a_job() {
+        let failure = FailureText::new("E", "m");
+        let delay = Duration::from_secs(7);
+        #[rustfmt::skip]
+        let rows = [
+            (None,                        false, EndInPhp::Left),
+            (Some(Fate::Released(delay)), false, EndInPhp::Released { delay }),
+            (Some(Fate::Deleted),         true,  EndInPhp::Deleted),
+            (Some(failed("E")),           true,  EndInPhp::Failed(failure)),
+        ];
+        for (fate, has_end, end) in rows {
+            assert_eq!(EndInPhp::of(fate.as_ref()), end);
+            let course = Course {
+                fate,
+                ..Course::default()
+            };
+            assert_eq!(course.has_end(), has_end, "{course:?}");
+        }
+    }
+
+    #[test]
+    fn a_timeout_is_known_by_its_class() {
+        assert!(failed("Illuminate\\Queue\\TimeoutExceededException").is_timeout());
+        assert!(!failed("Illuminate\\Queue\\MaxAttemptsExceededException").is_timeout());
+        assert!(!Fate::Deleted.is_timeout());
+    }
+}

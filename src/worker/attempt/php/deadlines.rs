@@ -130,3 +130,81 @@ pub(super) enum Next {
     /// The process hangs in the system and even SIGKILL does not end it: wait for no further reports.
     GiveUp,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::worker::test_support::S;
+
+    #[test]
+    fn a_process_is_killed_for_the_timeout_ten_seconds_after_laravel_would_end_it() {
+        let began = Instant::now();
+        let mut deadlines = Deadlines::new(Some(S(60)), began);
+        assert_eq!(deadlines.deadline, Some(began + S(70)));
+        assert_eq!(deadlines.pass_deadline(began + S(70)), Next::KillForTimeout);
+        // Its end is reported, however long it takes.
+        assert_eq!(deadlines.deadline, None);
+        assert!(!deadlines.is_cut());
+        assert_eq!(Deadlines::new(None, began).deadline, None);
+    }
+
+    #[test]
+    fn what_follows_a_failure_gets_as_long_as_what_follows_a_timeout() {
+        let began = Instant::now();
+        let mut deadlines = Deadlines::new(Some(S(60)), began);
+        deadlines.note_failure(began + S(5));
+        assert_eq!(deadlines.deadline, Some(began + S(70)));
+        deadlines.note_failure(began + S(69));
+        assert_eq!(deadlines.deadline, Some(began + S(79)));
+        // A job without a timeout has all the time.
+        let mut deadlines = Deadlines::new(None, began);
+        deadlines.note_failure(began + S(69));
+        assert_eq!(deadlines.deadline, None);
+    }
+
+    #[test]
+    fn a_job_that_has_not_ended_is_killed_at_the_stop_deadline_and_given_up_after_that() {
+        let now = Instant::now();
+        let mut deadlines = Deadlines::new(Some(S(60)), now);
+        assert_eq!(deadlines.cut(false, now + S(9)), Next::Kill);
+        assert!(deadlines.is_cut());
+        assert_eq!(deadlines.deadline, Some(now + S(9) + DEATH));
+        assert_eq!(deadlines.pass_deadline(now + S(14)), Next::GiveUp);
+    }
+
+    #[test]
+    fn a_job_that_has_ended_may_do_what_follows_before_it_is_killed() {
+        let now = Instant::now();
+        let mut deadlines = Deadlines::new(None, now);
+        assert_eq!(deadlines.cut(true, now), Next::Wait);
+        assert!(!deadlines.is_cut());
+        assert_eq!(deadlines.deadline, Some(now + BEHIND_THE_END));
+        let then = now + BEHIND_THE_END;
+        assert_eq!(deadlines.pass_deadline(then), Next::Kill);
+        assert!(deadlines.is_cut());
+        assert_eq!(deadlines.pass_deadline(then + DEATH), Next::GiveUp);
+        // Its own timeout may come first.
+        let mut deadlines = Deadlines::new(Some(S(1)), now);
+        deadlines.cut(true, now + S(10));
+        assert_eq!(deadlines.deadline, Some(now + S(11)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_without_a_timeout_is_never_over_time() {
+        let began = Instant::now();
+        let (some, none) = (
+            Deadlines::new(Some(S(5)), began),
+            Deadlines::new(None, began),
+        );
+        tokio::time::advance(S(5)).await;
+        assert!(some.is_over_time(Some(began)) && !none.is_over_time(Some(began)));
+        // It had to wait for its process until now.
+        assert!(!some.is_over_time(Some(Instant::now())) && !some.is_over_time(None));
+    }
+
+    #[test]
+    fn a_job_is_announced_once() {
+        let mut deadlines = Deadlines::new(None, Instant::now());
+        assert!(deadlines.take_announcement() && !deadlines.take_announcement());
+    }
+}

@@ -229,3 +229,6 @@ impl Attempt {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+use std::sync::atomic::AtomicUsize;
+
+use serde_json::json;
+
+use super::*;
+use crate::handler::{self, BoxError};
+use crate::queue::{Queue as _, ReservedJob};
+use crate::worker::attempt::tests::attempt_of;
+use crate::worker::test_support::{
+    Fault, NOW, RETRY_AFTER, S, Scene, does, info, job, nothing, payload,
+};
+
+/// A job whose reservation ends so many seconds from now.
+fn ending_in(job: &ReservedJob, seconds: i64) -> Arc<ReservedJob> {
+    Arc::new(ReservedJob {
+        lease: Some(UnixSeconds(NOW.0 + seconds)),
+        ..job.clone()
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_begins_only_if_no_other_worker_can_have_it() {
+    let gone = || Fault::Refused;
+    #[rustfmt::skip]
+    let rows = [
+        // seconds left, what happens to the question, whether the queue was cleared => begins, questions
+        (60, None,                false, true,  0),
+        (2,  None,                false, true,  0),
+        // The clock of another worker may be a second ahead.
+        (1,  None,                false, true,  1),
+        (-5, None,                false, true,  1),
+        (-5, None,                true,  false, 1),
+        (-5, Some(gone()),        false, false, 1),
+        (-5, Some(Fault::Hangs),  false, false, 1),
+    ];
+    for (left, fault, is_cleared, begins, questions) in rows {
+        let scene = Scene::new(nothing());
+        let server = Arc::clone(&scene.server);
+        server.push(&[job(1)]).await;
+        let job = ending_in(&server.reserve().await[0], left);
+        if is_cleared {
+            server.jobs.clear(&"default".into()).await.unwrap();
+        }
+        server.next("renew", [fault]);
+        let (shared, _ends) = scene.shared();
+        let attempt = attempt_of(&shared, &job);
+        let row = format!("{left} {fault:?} {is_cleared}");
+        assert_eq!(attempt.confirm_reservation().await, begins, "{row}");
+        assert_eq!(server.calls("renew").len(), questions, "{row}");
+        // A renewed reservation lasts as long as a new one.
+        if begins && questions > 0 {
+            assert_eq!(attempt.lease(), Some(NOW.plus(RETRY_AFTER)), "{row}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_ends_the_question_whether_a_job_is_still_reserved() {
+    let scene = Scene::new(nothing());
+    let server = Arc::clone(&scene.server);
+    server.push(&[job(1)]).await;
+    let job = ending_in(&server.reserve().await[0], 0);
+    server.next("renew", [Some(Fault::Hangs)]);
+    let (shared, _ends) = scene.shared();
+    shared.stops.cut.cancel();
+    let attempt = attempt_of(&shared, &job);
+    let asked = tokio::time::timeout(Duration::from_millis(1), attempt.confirm_reservation());
+    assert_eq!(asked.await, Ok(false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_stays_reserved_is_not_renewed_any_more() {
+    let scene = Scene::new(nothing());
+    scene.server.push(&[job(1)]).await;
+    let job = scene.server.reserve().await.remove(0);
+    let (shared, mut ends) = scene.shared();
+    for (settlement, is_renewed) in [
+        (Settlement::LeaveUntil(NOW), false),
+        (Settlement::Delete, true),
+        (Settlement::Release(NOW), true),
+    ] {
+        let attempt = attempt_of(&shared, &job);
+        let row = format!("{settlement:?}");
+        let ending = Ending {
+            settlement,
+            ..Ending::put_back()
+        };
+        attempt.settle(ending).await;
+        // A renewal under way would move its end once more.
+        assert_eq!(shared.leases.running.has(1), is_renewed, "{row}");
+        assert!(ends.recv().await.is_some());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reservation_ends_no_earlier_than_now() {
+    let scene = Scene::new(nothing());
+    scene.server.push(&[job(1)]).await;
+    let job = scene.server.reserve().await.remove(0);
+    let (shared, _ends) = scene.shared();
+    let end = |job: &Arc<ReservedJob>| attempt_of(&shared, job).reservation_end(NOW);
+    assert_eq!(end(&ending_in(&job, 30)), UnixSeconds(NOW.0 + 30));
+    assert_eq!(end(&ending_in(&job, -30)), NOW);
+    let endless = Arc::new(ReservedJob {
+        lease: None,
+        ..(*job).clone()
+    });
+    assert_eq!(end(&endless), NOW);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_failed_hook_runs_only_for_a_failure_that_this_worker_wrote_down() {
+    for (settled, calls) in [(Settled::Done, 1), (Settled::Gone, 0)] {
+        let hooks = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&hooks);
+        let handler =
+            handler::function(|_: serde::de::IgnoredAny, context: JobContext| async move {
+                context.fail("no longer wanted");
+                Ok::<(), BoxError>(())
+            });
+        let handler = handler.on_failed(move |_, failure| {
+            assert_eq!(failure.message, "no longer wanted");
+            count.fetch_add(1, Ordering::Relaxed);
+            std::future::ready(())
+        });
+        let attempted = Scene::new(handler).attempt(&job(1), 1, settled).await;
+        assert!(attempted.failed().exception.contains("no longer wanted"));
+        assert_eq!(hooks.load(Ordering::Relaxed), calls, "{settled:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_job_is_recorded_as_it_was_popped() {
+    let handler = does(|_| Err("disk full".into()));
+    let bytes = payload("A", 1, &json!({"unknown": {"b": 1, "a": [2]}}));
+    let attempted = Scene::new(handler).attempt(&bytes, 1, Settled::Done).await;
+    let failed = attempted.failed();
+    assert_eq!(failed.payload.as_bytes(), bytes);
+    assert_eq!(failed.uuid.as_deref(), Some("uuid-1"));
+    assert_eq!((&*failed.connection, &*failed.queue), ("redis", "default"));
+    assert_eq!(failed.failed_at, NOW.0);
+    assert!(
+        failed
+            .exception
+            .starts_with("Artisand\\HandlerError: disk full in ")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_without_an_attempt_left_fails_with_the_error_of_its_last_one() {
+    let mut scene = Scene::new(does(|_| panic!("it runs once more")));
+    scene.options.defaults.tries = 3;
+    let server = Arc::clone(&scene.server);
+    server.push(&[job(1)]).await;
+    let reserved = server.reserve().await.remove(0);
+    let told = scene.told();
+    let (shared, ends) = scene.shared();
+    let attempt = attempt_of(&shared, &reserved);
+    let (info, failure) = (info(&job(1)), FailureText::new("E", "disk full"));
+    let release = |after_exception| Decision::Release {
+        delay: S(0),
+        after_exception,
+    };
+    let threw = Outcome::threw(failure);
+    #[rustfmt::skip]
+    let rows = [
+        // What is not tried again needs no error, and what the handler asked for is none.
+        (Outcome::threw(FailureText::new("E", "first")), release(false)),
+        (Outcome::Finished, release(true)),
+        (Outcome::Stopped, release(true)),
+        (Outcome::TimedOut, Decision::Delete),
+    ];
+    for (outcome, decision) in rows {
+        attempt.keep_error(&info, &outcome, &decision).await;
+        let errors = &shared.triage.app.last_errors;
+        let exhausted = FailureText::new("MaxAttemptsExceededException", "");
+        let behind = errors.behind(&info, &exhausted).await;
+        assert_eq!(behind, None, "{outcome:?} {decision:?}");
+    }
+    attempt.keep_error(&info, &threw, &release(true)).await;
+    drop(attempt);
+    let settling = crate::worker::test_support::settling(ends, Settled::Done);
+    let job = Arc::new(ReservedJob {
+        attempts: 4,
+        ..(*reserved).clone()
+    });
+    let candidate = shared.triage.triage(&job.payload, &job.queue);
+    let placement = crate::worker::attempt::Placement::Local;
+    let run = crate::worker::attempt::run(Arc::clone(&shared), job, candidate, 1, None, placement);
+    run.await;
+    drop(shared);
+    let settlements = settling.await.unwrap();
+    let Settlement::Finish(effects) = &settlements[0] else {
+        panic!("{settlements:?}");
+    };
+    let Effect::Record(record) = &effects[0] else {
+        panic!("{effects:?}");
+    };
+    let exception = &record.exception;
+    assert!(
+        exception.starts_with("Artisand\\Cause: E: disk full in "),
+        "{exception}"
+    );
+    let says = "has been attempted too many times.";
+    assert!(exception.contains(says), "{exception}");
+    assert_eq!(told.take(), ["JobProcessing uuid-1 4"]);
+}
