@@ -4,9 +4,9 @@
 //! `make bench`, or `cargo build --release --examples && cargo bench --bench drain -- [options]`:
 //!
 //! * `--jobs N`, `--rounds N`; `--jobs 0` measures only PHP, `--php 0` only the others.
-//! * `--only TEXT`: only rows whose name holds the text.
+//! * `--only TEXT`: only rows whose name holds the text; `--only "of them"` for several workers.
 //! * `--short`: 20,000 jobs, one round, artisand and the bare loop; prints their ratio.
-//! * `--write`: writes the tables and charts of `docs/benchmarks.md`.
+//! * `--write`: writes the tables and charts of `docs/benchmarks.md` and `docs/scaling.md`.
 //!
 //! Every round starts a private redis-server and fills it with payloads as Laravel 13 writes them. artisand is the
 //! real binary, a process of its own with an app's manifest. Handlers in Rust are those of
@@ -24,6 +24,7 @@ mod payload;
 mod php;
 mod push;
 mod report;
+mod scaling;
 mod server;
 mod tables;
 mod worker;
@@ -92,6 +93,13 @@ fn main() {
         for (name, batch) in bare::BARE.into_iter().filter(|row| is_wanted(row.0)) {
             note(runtime.block_on(bare::run(name, batch, jobs)));
         }
+        for contender in &scaling::CONTENDERS {
+            for processes in scaling::PROCESSES {
+                if is_wanted(&scaling::name(contender, processes)) {
+                    note(runtime.block_on(contender.run(processes, jobs)));
+                }
+            }
+        }
         for (name, way) in push::CONTENDERS.into_iter().filter(|row| is_wanted(row.0)) {
             note(runtime.block_on(push::run(name, way, jobs)));
         }
@@ -132,6 +140,7 @@ fn main() {
         "{jobs} jobs, medians of {rounds} rounds; every job ran exactly once\n\n{}",
         all.table()
     );
+    println!("several workers\n\n{}", all.table_of_scaling());
     println!("pushes\n\n{}", all.table_of_pushes());
     if php_jobs > 0 {
         println!("{php_jobs} jobs in PHP\n\n{}", all.table_of_php());
@@ -167,18 +176,31 @@ fn write(root: &Path, all: &Rounds, jobs: usize, rounds: usize, php_jobs: usize)
             ]
         ),
     );
-    let page = root.join("docs/benchmarks.md");
-    let mut text = std::fs::read_to_string(&page).unwrap();
-    for (name, part) in [
-        ("run", run),
-        ("workers", all.table()),
-        ("pushes", all.table_of_pushes()),
-        ("php", all.table_of_php()),
-        ("tables", all.table_of_tables()),
-    ] {
-        text = report::replace(&text, name, &part);
+    // Tables without rows stay as they were.
+    let pages: [(&str, &[(&str, String)]); 2] = [
+        (
+            "docs/benchmarks.md",
+            &[
+                ("workers", all.table()),
+                ("pushes", all.table_of_pushes()),
+                ("php", all.table_of_php()),
+                ("tables", all.table_of_tables()),
+            ],
+        ),
+        ("docs/scaling.md", &[("scaling", all.table_of_scaling())]),
+    ];
+    for (page, tables) in pages {
+        let page = root.join(page);
+        let mut text = std::fs::read_to_string(&page).unwrap();
+        for (name, table) in tables.iter().filter(|(_, table)| table.lines().count() > 2) {
+            text = report::replace(&text, "run", &run);
+            text = report::replace(&text, name, table);
+        }
+        std::fs::write(&page, text).unwrap();
     }
-    std::fs::write(&page, text).unwrap();
+    if all.table().lines().count() <= 2 {
+        return;
+    }
     let charts = root.join("docs/charts");
     std::fs::create_dir_all(&charts).unwrap();
     std::fs::write(charts.join("workers.svg"), all.chart()).unwrap();

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::bare::BARE;
 use crate::worker::CONTENDERS;
-use crate::{php, push, tables};
+use crate::{php, push, scaling, tables};
 
 /// What one contender did in one round.
 pub(crate) struct Round {
@@ -110,6 +110,39 @@ impl Rounds {
                 calls.unwrap_or_default(),
             )
             .unwrap();
+        }
+        table
+    }
+
+    /// Several workers.
+    pub(crate) fn table_of_scaling(&self) -> String {
+        let mut table = "| | workers | jobs/s | least and most | of one worker | Redis us/job | artisand us/job | calls/job |\n\
+                         | --- | --- | --- | --- | --- | --- | --- | --- |\n"
+            .to_owned();
+        for contender in &scaling::CONTENDERS {
+            let one = self.rate(&scaling::name(contender, 1));
+            for processes in scaling::PROCESSES {
+                let name = scaling::name(contender, processes);
+                let (Some(rate), Some(one)) = (self.rate(&name), one) else {
+                    continue;
+                };
+                let (least, most) = self.extremes(&name);
+                let median =
+                    |of: &dyn Fn(&Round) -> Option<f64>| self.median(&name, of).unwrap_or_default();
+                writeln!(
+                    table,
+                    "| {} | {processes} | {} | {} to {} | {:.2} | {:.1} | {:.1} | {:.3} |",
+                    contender.name,
+                    thousands(rate),
+                    thousands(least),
+                    thousands(most),
+                    rate / one,
+                    median(&|round| Some(round.micros?.0)),
+                    median(&|round| Some(round.micros?.1)),
+                    median(&|round| Some(round.commands_per_job)),
+                )
+                .unwrap();
+            }
         }
         table
     }

@@ -119,14 +119,7 @@ impl Server {
 
     /// Number of commands that clients sent; commands that scripts call are no round trips.
     pub(crate) fn client_commands(&self) -> u64 {
-        let info = self.info("commandstats");
-        let calls = |name: &str| -> u64 {
-            let name = format!("cmdstat_{name}:calls=");
-            let line = info.lines().find_map(|line| line.strip_prefix(&*name));
-            let count = line.and_then(|line| line.split(',').next());
-            count.map_or(0, |count| count.parse().unwrap())
-        };
-        ["evalsha", "eval", "blpop"].into_iter().map(calls).sum()
+        calls(&self.info("commandstats"))
     }
 
     /// Number of all commands, those of scripts too.
@@ -136,8 +129,7 @@ impl Server {
 
     /// Seconds of processor time that Redis has used.
     pub(crate) fn processor_seconds(&self) -> f64 {
-        let info = self.info("cpu");
-        number::<f64>(&info, "used_cpu_user:") + number::<f64>(&info, "used_cpu_sys:")
+        seconds(&self.info("cpu"))
     }
 
     /// The longest call of a script since the start, in milliseconds; 0 if none took a millisecond.
@@ -163,6 +155,22 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Number of commands that clients sent, of `INFO commandstats`.
+pub(crate) fn calls(info: &str) -> u64 {
+    let calls = |name: &str| -> u64 {
+        let name = format!("cmdstat_{name}:calls=");
+        let line = info.lines().find_map(|line| line.strip_prefix(&*name));
+        let count = line.and_then(|line| line.split(',').next());
+        count.map_or(0, |count| count.parse().unwrap())
+    };
+    ["evalsha", "eval", "blpop"].into_iter().map(calls).sum()
+}
+
+/// Seconds of processor time, of `INFO cpu`.
+pub(crate) fn seconds(info: &str) -> f64 {
+    number::<f64>(info, "used_cpu_user:") + number::<f64>(info, "used_cpu_sys:")
 }
 
 fn number<N: std::str::FromStr<Err: std::fmt::Debug>>(info: &str, name: &str) -> N {

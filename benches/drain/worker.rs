@@ -183,11 +183,12 @@ impl Contender {
                 (binary.into(), handler)
             }
         };
-        std::fs::write(
-            directory.join("artisand.json"),
-            self.manifest(server, directory),
-        )
-        .unwrap();
+        let redis = json!({
+            "options": {"prefix": PREFIX},
+            "default": {"host": "127.0.0.1", "port": server.port},
+        });
+        let manifest = manifest(&redis, self.has_horizon, directory);
+        std::fs::write(directory.join("artisand.json"), manifest).unwrap();
         let toml = format!(
             "app = '.'\nsettings = 'manifest'\nmanifest = 'artisand.json'\n\
              [[map]]\njob = 'App\\Jobs\\Counted'\nhandler = {handler}\n\
@@ -206,32 +207,6 @@ impl Contender {
         command
     }
 
-    /// What `artisand manifest` would say of an app.
-    fn manifest(&self, server: &Server, base: &Path) -> String {
-        let mut manifest = json!({
-            "artisand": 1, "laravel": "13.31.0", "generated_at": 2_000_000_000,
-            "paths": {"base": base, "storage": base.join("storage")},
-            "config": {
-                "app": {"timezone": "UTC"},
-                "queue": {
-                    "default": "redis",
-                    "connections": {"redis": {"driver": "redis", "connection": "default", "queue": "default", "retry_after": 90}},
-                    "failed": {"driver": "file", "path": base.join("failed.json")},
-                },
-                "cache": {"default": "file", "stores": {"file": {"driver": "file", "path": base.join("cache")}}},
-                "database": {"redis": {
-                    "options": {"prefix": PREFIX},
-                    "default": {"host": "127.0.0.1", "port": server.port},
-                }},
-            },
-        });
-        if self.has_horizon {
-            manifest["config"]["horizon"] =
-                json!({"use": "default", "prefix": HORIZON, "environments": {"artisand": {}}});
-        }
-        manifest.to_string()
-    }
-
     fn each_ran_once(&self, jobs: usize, directory: &Path, seen: &Mutex<HashSet<String>>) {
         match self.handler {
             Handler::Nothing => {}
@@ -247,6 +222,29 @@ impl Contender {
             Handler::Http => assert_eq!(seen.lock().unwrap().len(), jobs),
         }
     }
+}
+
+/// What `artisand manifest` would say of an app with these `database.redis` connections.
+pub(crate) fn manifest(redis: &serde_json::Value, has_horizon: bool, base: &Path) -> String {
+    let mut manifest = json!({
+        "artisand": 1, "laravel": "13.31.0", "generated_at": 2_000_000_000,
+        "paths": {"base": base, "storage": base.join("storage")},
+        "config": {
+            "app": {"timezone": "UTC"},
+            "queue": {
+                "default": "redis",
+                "connections": {"redis": {"driver": "redis", "connection": "default", "queue": "default", "retry_after": 90}},
+                "failed": {"driver": "file", "path": base.join("failed.json")},
+            },
+            "cache": {"default": "file", "stores": {"file": {"driver": "file", "path": base.join("cache")}}},
+            "database": {"redis": redis},
+        },
+    });
+    if has_horizon {
+        manifest["config"]["horizon"] =
+            json!({"use": "default", "prefix": HORIZON, "environments": {"artisand": {}}});
+    }
+    manifest.to_string()
 }
 
 /// Waits for the end of a worker; returns its peak of resident memory in MB, and whether it succeeded.
@@ -278,7 +276,7 @@ fn watch(mut child: Child, metrics: Option<u16>) -> (f64, bool) {
 }
 
 /// Seconds of processor time of the children of this process that have ended.
-fn own() -> f64 {
+pub(crate) fn own() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
     // Fields 16 and 17 of proc(5), in hundredths of a second; the third one is the first here.

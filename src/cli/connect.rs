@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
+
 use super::prefixes;
 use crate::config::{self, Config, Connection, Error, QueuePlace};
+use crate::horizon::Horizon;
 use crate::queue::Driver;
 
 /// Opens a queue connection and makes sure that the server answers.
@@ -40,4 +43,19 @@ pub(super) async fn connection(config: &Config, name: &str) -> Result<Connection
         }
         known => known,
     }
+}
+
+/// Starts to record for the app's Horizon what this command pushes onto a connection or moves in it. The caller waits
+/// for [`Horizon::finish`].
+pub(super) fn record_for_horizon(
+    config: &Config,
+    connection: &str,
+    queue: &dyn Driver,
+) -> anyhow::Result<Option<Horizon>> {
+    let Some(options) = config::horizon(config, connection)? else {
+        return Ok(None);
+    };
+    let horizon = Horizon::start(options, Arc::new(|_| ()), &Handle::current())?;
+    queue.tell_pushes(Arc::new(horizon.recorder()));
+    Ok(Some(horizon))
 }

@@ -9,7 +9,7 @@ use super::clear::{filled, parse};
 use super::json::PhpJson;
 use super::paint::GREY;
 use super::style::Screen;
-use super::{GlobalArgs, open, output};
+use super::{GlobalArgs, open, output, record_for_horizon};
 use crate::queue::{Ability, Due, Error, Queue, QueueName};
 use crate::time::{Clock, UnixSeconds};
 
@@ -34,9 +34,25 @@ pub(super) async fn run(args: MigrateArgs, global: &GlobalArgs) -> anyhow::Resul
     let connection = filled(args.connection).unwrap_or_else(|| config.default_connection());
     let (queue, settings) = open(&config, &connection).await?;
     let names = filled(args.queue).unwrap_or_else(|| settings.default_queue.to_string());
+    let horizon = record_for_horizon(&config, &connection, &*queue)?;
+    let screen = Screen::new(global);
+    let done = migrate_queues(&*queue, &connection, &names, args.json, screen).await;
+    if let Some(horizon) = horizon {
+        horizon.finish().await;
+    }
+    done
+}
+
+/// Moves the due jobs of these queues, and shows how many they were.
+async fn migrate_queues(
+    queue: &(impl Queue + ?Sized),
+    connection: &str,
+    names: &str,
+    is_json: bool,
+    mut screen: Screen,
+) -> anyhow::Result<ExitCode> {
     let abilities = queue.abilities();
-    let mut screen = Screen::new(global);
-    if !args.json {
+    if !is_json {
         if !abilities.has(Ability::Migrates) {
             let driver = abilities.driver;
             screen.info(&format!(
@@ -51,10 +67,10 @@ pub(super) async fn run(args: MigrateArgs, global: &GlobalArgs) -> anyhow::Resul
     }
     let now = Clock::System.now();
     let mut objects = Vec::new();
-    for name in parse(&names) {
-        let moved = migrate_all(&*queue, &QueueName::from(name), now).await?;
-        if args.json {
-            objects.push(json(&connection, name, abilities.driver, moved));
+    for name in parse(names) {
+        let moved = migrate_all(queue, &QueueName::from(name), now).await?;
+        if is_json {
+            objects.push(json(connection, name, abilities.driver, moved));
             continue;
         }
         let left = screen.column().plain(&format!("[{connection}] {name}"));
@@ -63,7 +79,7 @@ pub(super) async fn run(args: MigrateArgs, global: &GlobalArgs) -> anyhow::Resul
         let right = screen.column().plain(&right);
         screen.two_columns(&left, &right)?;
     }
-    if args.json {
+    if is_json {
         output::data(&format!("[{}]\n", objects.join(",")))?;
     } else {
         screen.new_line()?;

@@ -4,9 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::runtime::Handle;
-
-use super::{failed, open, output};
+use super::{failed, open, output, record_for_horizon};
 use crate::config::{self, Config, Laravel, QueuePlace, php};
 use crate::failed::{FailedJobs, StoredJob};
 use crate::horizon::Horizon;
@@ -121,11 +119,8 @@ impl<'a> Retrying<'a> {
                 let name = job.connection.clone();
                 return Err(config::Error::Nowhere { name, driver }.into());
             }
-            if let Some(options) = config::horizon(self.config, &job.connection)? {
-                let horizon = Horizon::start(options, Arc::new(|_| ()), &Handle::current())?;
-                queue.tell_pushes(Arc::new(horizon.recorder()));
-                self.horizons.push(horizon);
-            }
+            self.horizons
+                .extend(record_for_horizon(self.config, &job.connection, &*queue)?);
             self.connections.insert(job.connection.clone(), queue);
         }
         Ok(())

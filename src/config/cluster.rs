@@ -5,7 +5,7 @@ use super::laravel::QueuePlace;
 use super::{Config, Error};
 use crate::app::Version;
 use crate::connection::{Address, RedisAddress, RedisOptions, tag};
-use crate::queue::{Keys, QueueName, Tagging};
+use crate::queue::{Keys, QueueName, Refusal, Tagging};
 
 /// The server of a connection, which may be a cluster in the file.
 pub(super) fn of(
@@ -131,14 +131,10 @@ pub(super) fn check_tags<'q>(
     let Some(queue) = (queues.into_iter()).find(|queue| !keys.is_usable(queue)) else {
         return Ok(());
     };
-    Err(Error::Cluster {
+    Err(Error::Slots {
         connection: connection.to_owned(),
-        problem: format!(
-            "Laravel before 13.5 keeps the keys of queue `{queue}` in different slots, where neither it nor artisand can move jobs (CROSSSLOT)"
-        ),
-        remedy: format!(
-            "call the queue `{{{queue}}}` in the app and here, give the prefix of the keys a tag such as `{{app}}`, or update Laravel"
-        ),
+        queue: queue.clone(),
+        why: Refusal::Slots(queue.clone()),
     })
 }
 

@@ -7,6 +7,7 @@ use super::place::ErrorPlace;
 use crate::app::{EnvError, ManifestError};
 use crate::connection;
 use crate::payload::TargetPatternError;
+use crate::queue::{QueueName, Refusal};
 use crate::routing::MappingError;
 
 /// An error in the settings.
@@ -86,6 +87,16 @@ pub enum Error {
         problem: String,
         /// What would work.
         remedy: String,
+    },
+    /// The keys of a queue are in different slots of a cluster.
+    #[error("queue `{queue}` of connection `{connection}` cannot be worked: {why}")]
+    Slots {
+        /// Name of the connection.
+        connection: String,
+        /// The queue.
+        queue: QueueName,
+        /// Why, and what would work.
+        why: Refusal,
     },
     /// The table of a queue connection does not exist.
     #[error(

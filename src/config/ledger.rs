@@ -1,6 +1,7 @@
 //! Where the ends of jobs are noted whose own server cannot do that.
 
 use std::fmt;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -81,7 +82,9 @@ impl LedgerPlace {
                 std::fs::create_dir_all(directory)?;
             }
             let mut options = std::fs::File::options();
-            options.create(true).append(true).open(path).map(drop)
+            // It holds payloads: not for all users of the machine, whatever the umask says.
+            options.create(true).append(true).mode(0o660);
+            options.open(path).map(drop)
         };
         made().map_err(|source| Error::LedgerFile {
             path: path.clone(),
@@ -157,4 +160,25 @@ fn in_database(laravel: &Laravel, name: &str) -> Result<LedgerPlace, String> {
         failed: laravel.failed_table_in(&database),
         database,
     })
+}
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_is_made_with_its_table_and_not_for_all_users() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("new/ledger.sqlite");
+        let place = LedgerPlace::File(path.clone());
+        for _ in 0..2 {
+            place.prepare().await.unwrap();
+        }
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7, 0, "{mode:o}");
+        let database = Database::new(&of_file(&path)).unwrap();
+        assert!(database.execute("select id from jobs", &[]).await.is_ok());
+    }
 }

@@ -27,7 +27,7 @@ pub fn pool_options(
             Some(0) => i64::MAX,
             memory => i64::try_from(memory.unwrap_or(128)).unwrap_or(i64::MAX),
         },
-        "timeout": if worker.once { 0 } else { seconds(worker.defaults.timeout) },
+        "timeout": if worker.stop.once { 0 } else { seconds(worker.defaults.timeout) },
         // Where it may not ask for jobs; it waits for one on the socket. Shorter than a job waits for being taken.
         "sleep": 1,
         "maxTries": worker.defaults.tries,
@@ -49,7 +49,7 @@ pub fn pool_options(
         env: config.process.get("APP_ENV").cloned(),
         connection: worker.connection.to_string(),
         queue: queues.join(","),
-        processes: if worker.once {
+        processes: if worker.stop.once {
             NonZeroUsize::MIN
         } else {
             processes
@@ -63,6 +63,6 @@ pub fn pool_options(
         boot: Duration::from_secs(boot),
         retry_after: (connection(config, worker.connection.as_str()).ok())
             .and_then(|connection| connection.retry_after()),
-        once: worker.once,
+        once: worker.stop.once,
     }
 }

@@ -157,17 +157,7 @@ impl Redis {
     pub async fn pipeline<T: FromRedisValue>(&self, commands: &Pipeline) -> Result<T, Error> {
         match &self.0 {
             Server::One(node) => node.pipeline(commands).await,
-            Server::Cluster(cluster) => {
-                let sent = async {
-                    let node = cluster.node_of(commands).await?;
-                    let replies = node.pipeline(commands).await;
-                    if replies.is_err() {
-                        cluster.note_failure();
-                    }
-                    replies
-                };
-                Box::pin(sent).await
-            }
+            Server::Cluster(cluster) => Box::pin(cluster.pipeline(commands)).await,
         }
     }
 

@@ -210,7 +210,10 @@ impl Writer {
                 // What is there may be a part of this batch.
                 Ok(written) => break written.on_nothing(),
                 Err(error) if connection::is_away(&error) => {
-                    batch.is_repeated |= matches!(error, connection::Error::Command { .. });
+                    batch.is_repeated |= matches!(
+                        error,
+                        connection::Error::Command { .. } | connection::Error::Unserved { .. }
+                    );
                     reconnect.wait().await;
                 }
                 Err(error) => return self.refused(&error),

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::QueueName;
+
 /// Why a call was refused: nothing was changed, unless the variant says otherwise.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -58,6 +60,11 @@ pub enum Refusal {
     /// No server keeps jobs of the connection.
     #[error("no job waits on this connection")]
     Nowhere,
+    /// The keys of a queue are in different slots of a cluster.
+    #[error(
+        "Laravel before 13.5 keeps its keys in different slots of the cluster, where neither it nor artisand can move jobs (CROSSSLOT): call the queue `{{{0}}}` in the app and here, give the prefix of the keys a tag such as `{{app}}`, or update Laravel"
+    )]
+    Slots(QueueName),
     /// Something that the protocol has no command for.
     #[error("its server cannot {0}")]
     Unsupported(&'static str),
@@ -107,6 +114,7 @@ impl Refusal {
             | Self::Unsupported(_)
             | Self::QueueUrl { .. }
             | Self::Delay { .. }
+            | Self::Slots(_)
             | Self::NotText => true,
             Self::Sqs { code, .. } => FINAL.iter().any(|known| code.ends_with(known)),
             Self::Draining { .. }

@@ -282,11 +282,11 @@ impl App {
             connection: CONNECTION.into(),
             queues: vec![queue],
             stop: StopRules {
+                once: true,
                 memory: None,
                 when_empty: true,
                 ..StopRules::default()
             },
-            once: true,
             clock: self.clock(),
             ..WorkerOptions::default()
         };

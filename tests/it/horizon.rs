@@ -414,34 +414,27 @@ fn a_record_that_comes_after_the_end_of_its_job_is_mended() {
     worker.succeeds_within(SOON);
 }
 
-#[test]
-fn a_job_is_pending_again_when_its_reservation_has_run_out() {
+/// Reservations that have run out: of `lost`, of `taken`, which another worker has taken again and whose record comes
+/// late, and of `forgotten`, whose record has expired.
+fn scene_of_killed_workers() -> Scene {
     let scene = Scene::new();
-    // Reserved by workers that are gone. Another worker has `taken` again, but its record comes late.
-    for (id, attempts) in [("lost", 1), ("taken", 2)] {
+    for (id, attempts) in [("lost", 1), ("taken", 2), ("forgotten", 1)] {
         let reserved = Scene::payload(id, "Ok", &json!({"attempts": 1}));
         let set = ["ZADD", "shop-queues:default:reserved", "1", &reserved];
         scene.redis.query::<()>(&set.map(str::as_bytes));
+        if id == "forgotten" {
+            continue;
+        }
         let payload = Scene::payload(id, "Ok", &json!({"attempts": attempts}));
         scene.record(id, &payload);
         let key = format!("{P}{id}");
         let fields = ["HSET", &key, "status", "reserved", "updated_at", "1"];
         scene.redis.query::<()>(&fields.map(str::as_bytes));
     }
-    // No record comes of one that has expired.
-    let reserved = Scene::payload("forgotten", "Ok", &json!({"attempts": 1}));
-    let set = ["ZADD", "shop-queues:default:reserved", "1", &reserved];
-    scene.redis.query::<()>(&set.map(str::as_bytes));
-    // The first one of the list holds the only slot.
-    scene.dispatch("waits", "Waits", &json!({}));
-    let args = [
-        "queue:work",
-        "--sleep=0.1",
-        "--concurrency=1",
-        "--tries=3",
-        "--stop-when-empty",
-    ];
-    let mut worker = ManagedChild::spawn(scene.command(&args));
+    scene
+}
+
+fn assert_that_records_follow_the_move(scene: &Scene) {
     eventually("the record says so", SOON, || {
         (scene.status("lost") == "pending").then_some(())
     });
@@ -453,12 +446,38 @@ fn a_job_is_pending_again_when_its_reservation_has_run_out() {
     assert_eq!(scene.minutes_to_live("lost"), 60);
     assert_eq!(scene.status("taken"), "reserved");
     assert_eq!(scene.hash("forgotten"), BTreeMap::new());
+}
+
+#[test]
+fn a_job_is_pending_again_when_its_reservation_has_run_out() {
+    let scene = scene_of_killed_workers();
+    // The first one of the list holds the only slot.
+    scene.dispatch("waits", "Waits", &json!({}));
+    let args = [
+        "queue:work",
+        "--sleep=0.1",
+        "--concurrency=1",
+        "--tries=3",
+        "--stop-when-empty",
+    ];
+    let mut worker = ManagedChild::spawn(scene.command(&args));
+    assert_that_records_follow_the_move(&scene);
     std::fs::write(scene.app.path().join("go"), "").unwrap();
     worker.succeeds_within(SOON);
     assert_eq!(
         scene.jobs("completed_jobs"),
         names(&["forgotten", "lost", "taken", "waits"])
     );
+}
+
+#[test]
+fn a_job_that_a_command_moves_is_pending_again_too() {
+    let scene = scene_of_killed_workers();
+    let mut migrating = ManagedChild::spawn(scene.command(&["queue:migrate", "--json"]));
+    migrating.succeeds_within(SOON);
+    // They are written before the command ends.
+    assert_eq!(scene.status("lost"), "pending", "{}", migrating.describe());
+    assert_that_records_follow_the_move(&scene);
 }
 
 #[test]

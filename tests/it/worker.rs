@@ -611,7 +611,10 @@ async fn limits_on_the_number_of_jobs_are_exact() {
         ),
         (
             WorkerOptions {
-                once: true,
+                stop: StopRules {
+                    once: true,
+                    ..options(8).stop
+                },
                 ..options(8)
             },
             1,

@@ -12,6 +12,8 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 use walkdir::{DirEntry, WalkDir};
 
+use crate::cli::UsageError;
+
 /// How often the files are looked at.
 const EVERY: Duration = Duration::from_millis(300);
 /// Most files that are looked at.
@@ -168,6 +170,29 @@ fn is_worth_a_look(entry: &DirEntry) -> bool {
     let parent = entry.path().parent();
     let is_cached = parent.is_some_and(|parent| parent.ends_with("bootstrap/cache"));
     !is_data && (!is_cached || name == "config.php")
+}
+
+/// Where the source of this program is.
+pub(super) fn sources(
+    program: &Path,
+    here: &Path,
+    watch: &[PathBuf],
+    command: &str,
+) -> Result<Vec<PathBuf>, UsageError> {
+    let is_crate = |path: &&Path| path.join("Cargo.toml").is_file();
+    let nearest = program.ancestors().skip(1).find(is_crate);
+    match nearest.or_else(|| Some(here).filter(is_crate)) {
+        Some(found) => Ok(["src", "build.rs", "Cargo.toml", "Cargo.lock"]
+            .iter()
+            .map(|name| found.join(name))
+            .collect()),
+        None if !watch.is_empty() => Ok(Vec::new()),
+        None => Err(UsageError(format!(
+            "when to run `{command}` is not known: there is no Cargo.toml above {} and in {}; name what to watch with --watch",
+            program.display(),
+            here.display()
+        ))),
+    }
 }
 
 /// Whether a program in Rust is made of this file.

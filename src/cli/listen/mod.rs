@@ -8,28 +8,24 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context as _;
-use rustix::process::{Pid, Signal};
-use tokio::process::{Child, ChildStdin, Command};
+use rustix::process::Signal;
+use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 mod files;
+mod worker;
 
 use super::work::{self, WorkArgs};
 use super::{GlobalArgs, UsageError, block_on, manifest, output};
 use crate::config::Config;
 use crate::routing::Registry;
 use crate::worker::Observer;
-use files::{Seen, Watched, is_source};
-
-/// How long a worker that has ended by itself is not started again.
-const REST: Duration = Duration::from_secs(3);
-/// The option that tells a process that it is the worker.
-const AS_WORKER: &str = "--as-worker";
+use files::{Seen, Watched, is_source, sources};
+use worker::{REST, Worker, code_of, end_of, rest};
 
 /// Arguments of `queue:listen`, as given.
 #[derive(Debug, clap::Args)]
@@ -102,32 +98,6 @@ fn end_with_parent() -> anyhow::Result<()> {
     let thread = std::thread::Builder::new().name("artisand-parent".into());
     thread.spawn(wait).context("could not start a thread")?;
     Ok(())
-}
-
-/// A worker, in a process of its own.
-struct Worker {
-    child: Child,
-    /// Its end tells the worker that this process is gone, however it ended.
-    _held: Option<ChildStdin>,
-    began: Instant,
-}
-
-impl Worker {
-    fn signal(&self, signal: Signal) {
-        let pid = self.child.id().and_then(|id| i32::try_from(id).ok());
-        if let Some(pid) = pid.and_then(Pid::from_raw) {
-            // It may have ended just now.
-            let _ = rustix::process::kill_process(pid, signal);
-        }
-    }
-}
-
-/// Waits for the end of a worker; for ever if there is none.
-async fn end_of(worker: Option<&mut Worker>) -> std::io::Result<ExitStatus> {
-    match worker {
-        Some(worker) => worker.child.wait().await,
-        None => std::future::pending().await,
-    }
 }
 
 /// Signals to this process, which it passes on.
@@ -244,7 +214,7 @@ impl<'a> Listener<'a> {
             ));
         }
         let mut course = Course {
-            worker: Some(self.start()?),
+            worker: Some(Worker::start(&self.program)?),
             is_told: false,
             has_changed: false,
             rested: None,
@@ -325,28 +295,10 @@ impl<'a> Listener<'a> {
         Ok(())
     }
 
-    /// Starts a worker with the arguments of this process.
-    fn start(&self) -> anyhow::Result<Worker> {
-        let mut child = Command::new(&self.program)
-            .args(std::env::args_os().skip(1))
-            .arg(AS_WORKER)
-            .stdin(Stdio::piped())
-            // A key pressed in a terminal is a signal to this process alone.
-            .process_group(0)
-            .spawn()
-            .with_context(|| format!("could not start {}", self.program.display()))?;
-        Ok(Worker {
-            // Waiting for a child closes what it still has of it.
-            _held: child.stdin.take(),
-            child,
-            began: Instant::now(),
-        })
-    }
-
     /// Starts a worker; if its program cannot be started now, later.
     fn start_again(&self, course: &mut Course) {
         course.rested = None;
-        match self.start() {
+        match Worker::start(&self.program) {
             Ok(worker) => course.worker = Some(worker),
             Err(error) => {
                 output::notice(&output::with_causes(&error));
@@ -434,50 +386,6 @@ fn building(command: &str) -> anyhow::Result<Child> {
         .with_context(|| format!("could not run `{command}`"))
 }
 
-/// Says why a worker that has ended by itself is not started at once, and returns when it is; `None` if that needs a
-/// change.
-fn rest(status: ExitStatus, lived: Duration) -> Option<Instant> {
-    if status.code() == Some(i32::from(super::exit::USAGE)) {
-        output::inform("The worker starts again when a file changes.");
-        return None;
-    }
-    // The memory limit, or queue:restart.
-    let is_as_usual = status.success() || status.code() == Some(12);
-    let rest = if is_as_usual && lived > REST {
-        Duration::ZERO
-    } else {
-        output::inform(&format!(
-            "The worker ended ({status}); it starts again in {} s, or when a file changes.",
-            REST.as_secs()
-        ));
-        REST
-    };
-    Some(Instant::now() + rest)
-}
-
-/// Where the source of this program is.
-fn sources(
-    program: &Path,
-    here: &Path,
-    watch: &[PathBuf],
-    command: &str,
-) -> Result<Vec<PathBuf>, UsageError> {
-    let is_crate = |path: &&Path| path.join("Cargo.toml").is_file();
-    let nearest = program.ancestors().skip(1).find(is_crate);
-    match nearest.or_else(|| Some(here).filter(is_crate)) {
-        Some(found) => Ok(["src", "build.rs", "Cargo.toml", "Cargo.lock"]
-            .iter()
-            .map(|name| found.join(name))
-            .collect()),
-        None if !watch.is_empty() => Ok(Vec::new()),
-        None => Err(UsageError(format!(
-            "when to run `{command}` is not known: there is no Cargo.toml above {} and in {}; name what to watch with --watch",
-            program.display(),
-            here.display()
-        ))),
-    }
-}
-
 /// The configuration file, or where it would be.
 fn file_of(config: &Config) -> PathBuf {
     let default = Path::new(crate::config::DEFAULT_FILE);
@@ -507,10 +415,4 @@ fn refresh_manifest(global: &GlobalArgs) -> Option<PathBuf> {
             None
         }
     }
-}
-
-/// The exit code of a process that a signal may have ended.
-fn code_of(status: ExitStatus) -> ExitCode {
-    let code = status.code().and_then(|code| u8::try_from(code).ok());
-    code.map_or(ExitCode::FAILURE, ExitCode::from)
 }

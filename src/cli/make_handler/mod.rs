@@ -9,6 +9,7 @@ use anyhow::Context as _;
 
 mod expressions;
 mod facts;
+mod fields;
 mod names;
 mod render;
 mod samples;

@@ -1,7 +1,7 @@
 //! Draws what is to be seen.
 
 use ratatui::Frame;
-use ratatui::layout::{Alignment, Constraint, Layout, Rect};
+use ratatui::layout::{Alignment, Constraint, Flex, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Clear, Paragraph, Row, Table, TableState};
@@ -13,6 +13,10 @@ use crate::telemetry::Overview;
 
 /// Lines of a list beside its own: title and header.
 const FRAME: u16 = 2;
+
+/// Stands before the marked line; the other lines have blanks there.
+const MARK: &str = "> ";
+const MARK_WIDTH: u16 = 2;
 
 const HELP: [&str; 12] = [
     "up, down, k, j    mark a line",
@@ -139,16 +143,29 @@ fn draw_list(frame: &mut Frame<'_>, area: Rect, pane: Pane, state: &State, overv
     let header = columns
         .clone()
         .map(|column| Line::raw(column.title).alignment(column.alignment));
+    let widths = columns.clone().map(|column| column.width);
+    // As the table lays its columns out.
+    let inner = Rect {
+        width: area.width.saturating_sub(MARK_WIDTH),
+        ..area
+    };
+    let areas = Layout::horizontal(widths.clone())
+        .flex(Flex::Start)
+        .spacing(1)
+        .split(inner);
     let row = |line: Vec<String>| {
-        let cells = line.into_iter().zip(columns.clone());
-        let cells = cells.map(|(text, column)| Line::raw(text).alignment(column.alignment));
+        let cells = line.into_iter().zip(columns.clone()).zip(&*areas);
+        let cells = cells.map(|((text, column), area)| {
+            Line::raw(column.cut(text, area.width)).alignment(column.alignment)
+        });
         Row::new(cells.collect::<Vec<_>>())
     };
-    let widths = columns.clone().map(|column| column.width);
     let table = Table::new(list.lines.into_iter().map(row), widths)
         .header(Row::new(header).style(bold))
+        .flex(Flex::Start)
+        .column_spacing(1)
         .block(block)
-        .highlight_symbol("> ")
+        .highlight_symbol(MARK)
         .highlight_spacing(ratatui::widgets::HighlightSpacing::Always)
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
     let marked = state.marked(pane).filter(|_| has_focus);

@@ -1,6 +1,7 @@
 //! The lists: their columns, and the lines with what was seen.
 
 use ratatui::layout::{Alignment, Constraint};
+use ratatui::text::Span;
 
 use super::state::Pane;
 use crate::shown::name;
@@ -11,6 +12,8 @@ pub(super) struct Column {
     pub(super) title: &'static str,
     pub(super) width: Constraint,
     pub(super) alignment: Alignment,
+    /// What is lost of a text that is too long: its start, not its end.
+    pub(super) loses_start: bool,
 }
 
 /// A column that takes what others leave.
@@ -19,6 +22,15 @@ const fn wide(title: &'static str) -> Column {
         title,
         width: Constraint::Fill(1),
         alignment: Alignment::Left,
+        loses_start: false,
+    }
+}
+
+/// A column like [`wide`] for names that differ at their end: classes, and hosts with process ids.
+const fn name_at_end(title: &'static str) -> Column {
+    Column {
+        loses_start: true,
+        ..wide(title)
     }
 }
 
@@ -27,6 +39,7 @@ const fn words(title: &'static str, width: u16) -> Column {
         title,
         width: Constraint::Length(width),
         alignment: Alignment::Left,
+        loses_start: false,
     }
 }
 
@@ -35,6 +48,28 @@ const fn number(title: &'static str, width: u16) -> Column {
         title,
         width: Constraint::Length(width),
         alignment: Alignment::Right,
+        loses_start: false,
+    }
+}
+
+impl Column {
+    /// The text, cut to a width in cells of the terminal.
+    pub(super) fn cut(&self, text: String, width: u16) -> String {
+        let width = usize::from(width);
+        let is_short = |text: &str| Span::raw(text).width() <= width;
+        if is_short(&text) {
+            return text;
+        }
+        let ends = text.char_indices().map(|(at, _)| at);
+        let cut = if self.loses_start {
+            ends.map(|at| format!("…{}", &text[at..]))
+                .find(|cut| is_short(cut))
+        } else {
+            ends.rev()
+                .map(|at| format!("{}…", &text[..at]))
+                .find(|cut| is_short(cut))
+        };
+        cut.unwrap_or_default()
     }
 }
 
@@ -110,7 +145,7 @@ fn queues(overview: &Overview) -> List {
 
 fn classes(overview: &Overview) -> List {
     let columns = [
-        wide("class"),
+        name_at_end("class"),
         number("attempts", 9),
         number("failed", 8),
         number("released", 8),
@@ -143,7 +178,11 @@ fn failures(overview: &Overview) -> List {
             (title, &failed.groups[..])
         }
     };
-    let columns = [wide("class"), wide("exception"), number("jobs", 7)];
+    let columns = [
+        name_at_end("class"),
+        name_at_end("exception"),
+        number("jobs", 7),
+    ];
     let mut list = List::new(title, columns);
     for group in groups {
         list.lines.push(vec![
@@ -157,11 +196,14 @@ fn failures(overview: &Overview) -> List {
 
 fn running(overview: &Overview) -> List {
     let columns = [
-        wide("class"),
+        name_at_end("class"),
         words("queue", 12),
         number("for", 8),
         number("attempt", 8),
-        words("worker", 18),
+        Column {
+            loses_start: true,
+            ..words("worker", 18)
+        },
     ];
     let mut list = List::new("Running jobs", columns);
     for job in &overview.running {
@@ -183,7 +225,7 @@ fn workers(overview: &Overview) -> List {
         more => format!("Workers, and {more} more"),
     };
     let columns = [
-        wide("worker"),
+        name_at_end("worker"),
         wide("queues"),
         words("state", 8),
         number("busy", 9),

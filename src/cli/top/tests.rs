@@ -112,6 +112,31 @@ fn names_paint_nothing_and_colours_are_not_needed() {
 }
 
 #[test]
+fn what_is_lost_of_a_long_name_is_seen() {
+    let mut seen = Overview::example();
+    seen.classes[0].class = format!(r"App\Jobs\{}\SendReceipt", "Billing".repeat(9));
+    seen.queues[0].queue = "reports-of-".repeat(9);
+    // Two cells each.
+    seen.queues[1].queue = "仕事".repeat(30);
+    let mut state = State::new();
+    state.show(seen);
+    let screen = text(&state);
+    let starts = |start: &str| {
+        let of_line = |line: &str| line.trim_start_matches(['>', ' ']).starts_with(start);
+        screen.lines().any(of_line)
+    };
+    assert!(
+        starts("…") && screen.contains(r"Billing\SendReceipt"),
+        "{screen}"
+    );
+    assert!(starts("reports-of-r") && screen.contains("…"), "{screen}");
+    assert!(
+        starts("仕") && !screen.contains(&"仕事".repeat(10)),
+        "{screen}"
+    );
+}
+
+#[test]
 fn every_size_can_be_drawn() {
     let keys = [Key::Next, Key::Next, Key::Down, Key::Char('R')];
     for state in [State::new(), looking(), pressed(&keys).0] {

@@ -260,13 +260,13 @@ impl WorkArgs {
             sleep: fraction("sleep", self.sleep)?,
             rest: fraction("rest", self.rest)?,
             stop: StopRules {
+                once: self.once,
                 memory: limit(self.memory).map(|megabytes| megabytes.saturating_mul(1 << 20)),
                 max_jobs: limit(self.max_jobs),
                 max_time: limit(self.max_time).map(seconds),
                 when_empty: self.stop_when_empty,
                 when_empty_for: limit(self.stop_when_empty_for).map(seconds),
             },
-            once: self.once,
             force: self.force,
             concurrency: self
                 .concurrency

@@ -47,7 +47,7 @@ impl Helpers {
         let horizon = config::horizon_of_worker(config, &plan.options, plan.slots(config))?;
         // Only where the pool runs, as PHP is sure to be here then. A worker for one job has ended before a look is due.
         let waits = horizon
-            .filter(|_| plan.is_for_php() && !plan.options.once)
+            .filter(|_| plan.is_for_php() && !plan.options.stop.once)
             .map(|horizon| WaitMonitor::start(&horizon, options(), queue, runtime));
         Ok(Self {
             listeners,

@@ -57,7 +57,7 @@ impl Plan {
             _ => None,
         };
         // A process for one job is gone before it is looked for.
-        let heartbeat = config.file.worker.heartbeat.unwrap_or(true) && !options.once;
+        let heartbeat = config.file.worker.heartbeat.unwrap_or(true) && !options.stop.once;
         Ok(Self {
             connection: name,
             nowhere,

@@ -67,7 +67,7 @@ impl Records {
         connection: &Connection,
         runtime: &Handle,
     ) -> anyhow::Result<Self> {
-        let redis = (connection.redis()).filter(|_| config.obeys_app() && !plan.options.once);
+        let redis = (connection.redis()).filter(|_| config.obeys_app() && !plan.options.stop.once);
         let feed = redis.map(|redis| Feed::start(redis, runtime));
         self.feed = feed.transpose()?;
         Ok(self)

@@ -472,3 +472,46 @@ fn clusters_are_found_with_their_options() {
     let found = laravel("13.5", redis(encoded)).redis("default").unwrap();
     assert!(found.encoded.is_some());
 }
+
+#[test]
+fn tls_to_a_cluster_is_as_its_client_secures_it() {
+    let of = |client: &str, options: Value| {
+        let nodes = json!([{"host": "tls://a"}]);
+        let redis = json!({"client": client, "options": options, "clusters": {"default": nodes}});
+        let found = laravel("13.5", json!({"database": {"redis": redis}})).redis("default");
+        found
+            .map(|found| found.options.tls)
+            .map_err(|error| error.to_string())
+    };
+    let trust = |trust| TlsOptions {
+        trust,
+        ..TlsOptions::default()
+    };
+    let authorities = TlsOptions {
+        authorities: Some("/ca.pem".into()),
+        ..TlsOptions::default()
+    };
+    let no_peer = json!({"verify_peer": false});
+    #[rustfmt::skip]
+    let rows = [
+        ("phpredis", json!({}), TlsOptions::default()),
+        ("phpredis", json!({"context": {"cafile": "/ca.pem"}}), authorities.clone()),
+        ("phpredis", json!({"context": no_peer}), trust(Trust::Nothing)),
+        ("phpredis", json!({"parameters": {"ssl": no_peer}}), TlsOptions::default()),
+        ("predis", json!({"cluster": "redis", "parameters": {"ssl": {"cafile": "/ca.pem"}}}), authorities),
+        ("predis", json!({"cluster": "redis", "parameters": {"ssl": {"verify_peer_name": false}}}), trust(Trust::AnyName)),
+        ("predis", json!({"cluster": "redis", "context": no_peer}), TlsOptions::default()),
+    ];
+    for (client, options, expected) in rows {
+        assert_eq!(
+            of(client, options.clone()),
+            Ok(expected),
+            "{client} {options}"
+        );
+    }
+    let unknown = of("phpredis", json!({"context": {"ciphers": "x"}})).unwrap_err();
+    assert!(
+        unknown.contains("clusters.options.context.ciphers"),
+        "{unknown}"
+    );
+}

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use redis::{Cmd, ErrorKind, Pipeline, Script, ServerErrorKind, Value};
+use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, Script, ServerErrorKind, Value};
 use tokio::time::Instant;
 
 use super::Error;
@@ -356,12 +356,16 @@ impl Cluster {
         })
     }
 
-    /// The node for commands whose keys all lie in one slot.
+    /// Sends several commands, whose keys all lie in one slot, to the node that serves it. Each is carried out on its own.
     ///
     /// # Errors
     ///
-    /// The keys lie in different slots, or no node is known.
-    pub(super) async fn node_of(&self, commands: &Pipeline) -> Result<Node, Error> {
+    /// The keys lie in different slots, no node is known, or the first error of any of them. [`Error::Unserved`] if the
+    /// slot is being moved or has no master: they may be sent again, but some may have been carried out.
+    pub(super) async fn pipeline<T: FromRedisValue>(
+        &self,
+        commands: &Pipeline,
+    ) -> Result<T, Error> {
         let mut slots: Vec<_> = commands.cmd_iter().filter_map(slot_of).collect();
         slots.sort_unstable();
         slots.dedup();
@@ -371,12 +375,18 @@ impl Cluster {
             });
         }
         let address = self.master(slots.first().copied()).await?;
-        self.node(&address)
-    }
-
-    /// Notes that commands sent to a node by [`node_of`](Self::node_of) have failed: the next ones may need another.
-    pub(super) fn note_failure(&self) {
-        self.is_stale.store(true, Ordering::Relaxed);
+        let replies = self.node(&address)?.pipeline(commands).await;
+        replies.map_err(|error| {
+            // The next ones may need another node.
+            self.is_stale.store(true, Ordering::Relaxed);
+            match Next::after(&error, &address) {
+                Next::Fail => error,
+                Next::Moved(_) | Next::Ask(_) | Next::Wait { .. } => Error::Unserved {
+                    cluster: self.name.clone(),
+                    source: Box::new(error),
+                },
+            }
+        })
     }
 
     /// Asks a node for a sign of life.

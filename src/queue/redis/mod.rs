@@ -15,7 +15,7 @@ use redis::{FromRedisValue, Script};
 use super::{
     Abilities, Ability, Answer, CallListener, ConnectionName, Due, Effect, Error, Fate, Held, Keys,
     Ledger, Once, Place, PopRequest, Popped, Push, PushListener, PushedOnce, Queue, QueueName,
-    ReservedJob, Settled, Settlement, Sizes, Tagging, Unsettled,
+    Refusal, ReservedJob, Settled, Settlement, Sizes, Tagging, Unsettled,
 };
 use crate::connection::{Arg, LockPlace, Redis};
 use crate::time::UnixSeconds;
@@ -243,6 +243,12 @@ impl RedisQueue {
         keys: &[String],
         args: &[Arg<'_>],
     ) -> Result<T, Error> {
+        if !self.keys.is_usable(queue) {
+            return Err(Error::Refused {
+                queue: queue.clone(),
+                source: Refusal::Slots(queue.clone()),
+            });
+        }
         self.redis
             .script(script, keys, args)
             .await

@@ -39,10 +39,13 @@ impl RedisQueue {
             Arg::Int(now.0),
             number(self.options.migration_batch.min(MIGRATES_AT_ONCE)),
             Self::flag(self.options.notify),
-            Self::flag(self.options.retry_after.is_some()),
+            self.ends_reservations(),
         ];
         let script = &self.scripts.migrate;
-        let (delayed, reserved) = self.call(queue, "migrate.lua", script, keys, &args).await?;
+        let (delayed, reserved, lost) = self
+            .call::<(u64, u64, Vec<Vec<u8>>)>(queue, "migrate.lua", script, keys, &args)
+            .await?;
+        self.tell_migrated(&lost);
         Ok(Due { delayed, reserved })
     }
 
@@ -190,11 +193,7 @@ impl RedisQueue {
         for (position, (queue, entry)) in queues.iter().zip(reply).enumerate() {
             let (mut shown, lost) =
                 read_entry(queue, entry, lease, popped).ok_or_else(wrong("pop.lua", queue))?;
-            if let Some(listener) = self.pushes.get() {
-                for reserved in &lost {
-                    listener.migrated(reserved);
-                }
-            }
+            self.tell_migrated(&lost);
             let is_known = (selection.as_mut()).is_none_or(|(selection, _)| {
                 selection.heads.found(queue, shown.start, &shown.first)
             });
@@ -209,7 +208,16 @@ impl RedisQueue {
         Ok(ended)
     }
 
-    /// Whether reservations end, as pop.lua is told.
+    /// Tells the listener of jobs whose reservations had ended.
+    fn tell_migrated(&self, reserved: &[Vec<u8>]) {
+        if let Some(listener) = self.pushes.get() {
+            for reserved in reserved {
+                listener.migrated(reserved);
+            }
+        }
+    }
+
+    /// Whether reservations end, as pop.lua and migrate.lua are told.
     fn ends_reservations(&self) -> Arg<'static> {
         match (self.options.retry_after, self.pushes.get()) {
             (None, _) => number(0),

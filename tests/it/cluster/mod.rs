@@ -2,6 +2,7 @@
 
 mod lost;
 mod queues;
+mod seen;
 mod served;
 
 use std::collections::BTreeMap;

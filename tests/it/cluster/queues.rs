@@ -68,6 +68,27 @@ async fn queues_and_quarantines_of_all_masters_are_found_by_their_own_names() {
 }
 
 #[tokio::test]
+async fn a_queue_that_old_laravel_spreads_over_slots_is_refused_with_a_remedy() {
+    let (cluster, prefix) = (Cluster::shared(), Cluster::own_prefix());
+    let options = artisand::queue::RedisQueueOptions {
+        tagging: Some(artisand::queue::Tagging::AsNamed),
+        ..artisand::queue::RedisQueueOptions::default()
+    };
+    let queue = artisand::queue::RedisQueue::new(cluster.redis(&prefix), options);
+    let (plain, tagged) = (name("mail"), name("{mail}"));
+    let pushed = queue.push(&plain, &[payload(1)]).await.unwrap_err();
+    let cleared = queue.clear(&plain).await.unwrap_err();
+    for error in [pushed, cleared] {
+        let said = std::error::Error::source(&error).unwrap().to_string();
+        assert!(said.contains("call the queue `{mail}`"), "{said}");
+        assert!(!error.is_of_unknown_outcome() && !error.is_lost_connection());
+    }
+    assert_eq!(cluster.keys(&format!("{prefix}*")), [""; 0]);
+    queue.push(&tagged, &[payload(1)]).await.unwrap();
+    assert_eq!(queue.clear(&tagged).await.unwrap(), 1);
+}
+
+#[tokio::test]
 async fn records_of_each_queue_are_counted_and_found() {
     let (cluster, prefix) = (Cluster::shared(), Cluster::own_prefix());
     let options = artisand::queue::RedisQueueOptions::default();
