@@ -24,7 +24,7 @@ test thorough torture: export CARGO_PROFILE_DEV_OPT_LEVEL ?= 1
 test: setup
 	cargo build --examples --quiet
 	cargo test --quiet -- --include-ignored
-	cargo test --quiet --lib --no-default-features
+	CARGO_PROFILE_DEV_OPT_LEVEL=0 cargo test --quiet --lib --no-default-features
 	@echo "Horizon's records were compared with $${HORIZON_SOURCE:-recordings only: HORIZON_SOURCE names no checkout of laravel/horizon}"
 
 lint:

@@ -47,7 +47,7 @@
 
 // Only this crate's own tests, benchmarks and fuzz targets see the rest; without them not all of it can be reached.
 #![cfg_attr(
-    not(feature = "internals"),
+    not(all(feature = "internals", feature = "cli")),
     allow(
         unreachable_pub,
         unused_imports,
@@ -56,7 +56,7 @@
 )]
 // Most of the crate is there for the command line.
 #![cfg_attr(
-    not(any(feature = "cli", feature = "internals")),
+    not(feature = "cli"),
     allow(dead_code, reason = "the command line uses it")
 )]
 
