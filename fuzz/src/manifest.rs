@@ -169,10 +169,12 @@ fn collect(value: &Json, is_secret: bool, found: &mut Vec<String>) {
             .for_each(|value| collect(value, is_secret, found)),
         Json::Object(map) => {
             let map: BTreeMap<_, _> = map.iter().collect();
-            // `{"$env": NAME}` names a variable, which is no secret.
+            // `{"$env": NAME}` names a variable, and beside a `secret` the `key` is a name: neither is secret.
+            let has_secret = map.keys().any(|key| *key == "secret");
             for (key, value) in map {
-                let is_secret = is_secret && !key.starts_with('$');
-                collect(value, is_secret || SECRETS.contains(&&**key), found);
+                let is_name = key.starts_with('$') || (has_secret && key == "key");
+                let is_secret = is_secret || SECRETS.contains(&&**key);
+                collect(value, is_secret && !is_name, found);
             }
         }
         _ => {}

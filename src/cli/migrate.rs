@@ -34,7 +34,12 @@ pub(super) async fn run(args: MigrateArgs, global: &GlobalArgs) -> anyhow::Resul
     let connection = filled(args.connection).unwrap_or_else(|| config.default_connection());
     let (queue, settings) = open(&config, &connection).await?;
     let names = filled(args.queue).unwrap_or_else(|| settings.default_queue.to_string());
-    let horizon = record_for_horizon(&config, &connection, &*queue)?;
+    let moves = queue.abilities().has(Ability::Migrates);
+    let horizon = if moves {
+        record_for_horizon(&config, &connection, &*queue)?
+    } else {
+        None
+    };
     let screen = Screen::new(global);
     let done = migrate_queues(&*queue, &connection, &names, args.json, screen).await;
     if let Some(horizon) = horizon {

@@ -43,7 +43,8 @@ pub enum Error {
     /// No node of a cluster told which others there are.
     #[error("no node of {0} answers")]
     NoNodes(String),
-    /// No master of a cluster takes commands for a slot now; nothing was done.
+    /// No master of a cluster takes commands for a slot now. A single command was not carried out; of several, some may
+    /// have been.
     #[error("the slot of these keys has no master on {cluster} now")]
     Unserved {
         /// The cluster.

@@ -83,6 +83,13 @@ impl Keys {
             || tag(self.kept(queue).as_str().as_bytes()).is_some()
     }
 
+    /// Whether these keys are in one place.
+    pub(super) fn is_one_slot(&self, keys: &[String]) -> bool {
+        let mut slots = keys.iter().map(|key| slot(key.as_bytes()));
+        let first = slots.next();
+        self.tagging.is_none() || slots.all(|slot| Some(slot) == first)
+    }
+
     /// Whether the prefix puts all keys into one slot.
     pub(super) fn is_in_one_slot(&self) -> bool {
         tag(self.prefix.as_bytes()).is_some()

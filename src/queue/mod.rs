@@ -587,6 +587,13 @@ pub trait Queue: Send + Sync + fmt::Debug + 'static {
         Box::pin(std::future::ready(Ok(false)))
     }
 
+    /// Whether a queue can be popped while reservations of another one cannot be renewed: a pop must not take the jobs
+    /// of the other for abandoned.
+    fn are_apart(&self, one: &QueueName, other: &QueueName) -> bool {
+        let _ = (one, other);
+        false
+    }
+
     /// The name that PHP has for a queue in records of its jobs.
     fn recorded(&self, queue: &QueueName) -> QueueName {
         queue.clone()

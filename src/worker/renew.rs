@@ -32,6 +32,8 @@ struct Entry {
     renewed: Instant,
     /// How many renewals in a row found no reservation.
     misses: u8,
+    /// Whether its loss was told.
+    is_told: bool,
 }
 
 impl Running {
@@ -49,6 +51,7 @@ impl Running {
                 since: now,
                 renewed: now,
                 misses: 0,
+                is_told: false,
             },
         );
     }
@@ -89,11 +92,8 @@ impl Running {
         wanted
     }
 
-    /// Notes what a renewal at `moment` has found, and returns the jobs whose reservations turn out to be gone, each once.
-    ///
-    /// A job that is being settled has no reservation for a moment, so only the second miss counts.
-    fn note(&self, renewed: &OfQueue, held: &[Held], moment: Instant) -> Vec<Arc<ReservedJob>> {
-        let mut newly_lost = Vec::new();
+    /// Notes what a renewal at `moment` has found.
+    fn note(&self, renewed: &OfQueue, held: &[Held], moment: Instant) {
         let mut jobs = self.jobs();
         for (number, held) in renewed.numbers.iter().zip(held) {
             // It may have ended meanwhile.
@@ -106,11 +106,20 @@ impl Running {
                 continue;
             }
             entry.misses = entry.misses.saturating_add(1);
-            if entry.misses == 2 {
-                newly_lost.push(Arc::clone(&entry.job));
-            }
         }
-        newly_lost
+    }
+
+    /// The jobs whose reservations turn out to be gone, each once.
+    ///
+    /// A job that is being settled has no reservation for a moment, so one miss does not count.
+    fn newly_lost(&self) -> Vec<Arc<ReservedJob>> {
+        let mut jobs = self.jobs();
+        let newly_lost = (jobs.values_mut()).filter(|entry| entry.misses >= 2 && !entry.is_told);
+        let tell = |entry: &mut Entry| {
+            entry.is_told = true;
+            Arc::clone(&entry.job)
+        };
+        newly_lost.map(tell).collect()
     }
 }
 
@@ -125,25 +134,20 @@ struct OfQueue {
 }
 
 /// Renews reservations, at the same time with a call for each queue: a queue that cannot be written must not cost the
-/// others theirs. Notes what was renewed, and returns the jobs that turn out to be lost and the errors.
+/// others theirs. Notes what was renewed, and returns the errors.
 async fn renew(
     queue: &dyn Queue,
     running: &Running,
     jobs: &ByQueue,
     clock: Clock,
-) -> (Vec<Arc<ReservedJob>>, Vec<(QueueName, Error)>) {
+) -> Vec<(QueueName, Error)> {
     let (moment, now) = (Instant::now(), clock.now());
-    let renewals = jobs
-        .values()
-        .map(|of_queue| queue.renew(&of_queue.jobs, now));
-    let (mut lost, mut errors) = (Vec::new(), Vec::new());
-    for ((name, of_queue), held) in jobs.iter().zip(join_all(renewals).await) {
-        match held {
-            Ok(held) => lost.extend(running.note(of_queue, &held, moment)),
-            Err(error) => errors.push((name.clone(), error)),
-        }
-    }
-    (lost, errors)
+    let renewals = jobs.iter().map(async |(name, of_queue)| {
+        let held = queue.renew(&of_queue.jobs, now).await;
+        let noted = held.map(|held| running.note(of_queue, &held, moment));
+        Some((name.clone(), noted.err()?))
+    });
+    join_all(renewals).await.into_iter().flatten().collect()
 }
 
 /// Renews reservations that could not be renewed in time, so that a pop takes no job that this worker runs. Returns the
@@ -156,9 +160,8 @@ pub(super) async fn renew_overdue(
     let Some(retry_after) = queue.abilities().retry_after else {
         return Vec::new();
     };
-    let overdue = running.overdue(retry_after);
-    // A job that has just been lost is reported by the next renewal.
-    renew(queue, running, &overdue, clock).await.1
+    // A job that turns out to be lost is told of at the next renewal.
+    renew(queue, running, &running.overdue(retry_after), clock).await
 }
 
 /// Renews reservations until the future is dropped.
@@ -178,8 +181,8 @@ pub(super) async fn keep_renewing(
     loop {
         ticks.tick().await;
         let jobs = running.older_than(interval / 2);
-        let (lost, errors) = renew(&*queue, &running, &jobs, clock).await;
-        for job in lost {
+        let errors = renew(&*queue, &running, &jobs, clock).await;
+        for job in running.newly_lost() {
             observers.emit(&Event::ReservationLost(&job.queue));
             let payload = Payload::parse(&job.payload).ok();
             let uuid = payload.as_ref().and_then(|payload| payload.uuid.as_ref());
@@ -243,7 +246,8 @@ mod tests {
         let (queue, running) = scene().await;
         let newly_lost = async || {
             let jobs = running.older_than(Duration::ZERO);
-            renew(&queue, &running, &jobs, Clock::System).await.0.len()
+            renew(&queue, &running, &jobs, Clock::System).await;
+            running.newly_lost().len()
         };
         assert_eq!(newly_lost().await, 0);
         queue.clear(&QueueName::from("a")).await.unwrap();
@@ -262,7 +266,7 @@ mod tests {
         assert_eq!(overdue(), []);
         let mut jobs = running.older_than(Duration::ZERO);
         jobs.remove(&QueueName::from("a"));
-        let (_, errors) = renew(&queue, &running, &jobs, Clock::System).await;
+        let errors = renew(&queue, &running, &jobs, Clock::System).await;
         assert!(errors.is_empty());
         tokio::time::advance(RETRY_AFTER / 2).await;
         assert_eq!(overdue(), [QueueName::from("a")]);
@@ -346,9 +350,8 @@ mod tests {
         let mut found = Vec::new();
         for misses in misses {
             let held = if misses { Held::Lost } else { Held::Until(NOW) };
-            lost += running
-                .note(&jobs[&QueueName::from("default")], &[held], Instant::now())
-                .len();
+            running.note(&jobs[&QueueName::from("default")], &[held], Instant::now());
+            lost += running.newly_lost().len();
             found.push(lost);
         }
         assert_eq!(found, [0, 0, 0, 0, 0, 1, 1]);

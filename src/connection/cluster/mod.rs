@@ -380,6 +380,8 @@ impl Cluster {
             // The next ones may need another node.
             self.is_stale.store(true, Ordering::Relaxed);
             match Next::after(&error, &address) {
+                // Without a connection nothing was sent.
+                _ if matches!(error, Error::Connect { .. }) => error,
                 Next::Fail => error,
                 Next::Moved(_) | Next::Ask(_) | Next::Wait { .. } => Error::Unserved {
                     cluster: self.name.clone(),

@@ -243,7 +243,7 @@ impl RedisQueue {
         keys: &[String],
         args: &[Arg<'_>],
     ) -> Result<T, Error> {
-        if !self.keys.is_usable(queue) {
+        if !self.keys.is_usable(queue) && !self.keys.is_one_slot(keys) {
             return Err(Error::Refused {
                 queue: queue.clone(),
                 source: Refusal::Slots(queue.clone()),
@@ -384,6 +384,10 @@ impl Queue for RedisQueue {
         timeout: Duration,
     ) -> Answer<'a, Option<QueueName>> {
         Box::pin(self.waits.wait(&self.keys, queues, timeout))
+    }
+
+    fn are_apart(&self, one: &QueueName, other: &QueueName) -> bool {
+        !self.keys.are_together(one, other)
     }
 
     fn push<'a>(&'a self, queue: &'a QueueName, payloads: &'a [Vec<u8>]) -> Answer<'a, ()> {

@@ -48,7 +48,7 @@ impl Run {
             }
             let mut open = queues;
             for (name, error) in renew_overdue(&*queue, &shared.leases.running, clock).await {
-                open.retain(|queue| *queue != name);
+                open.retain(|other| queue.are_apart(other, &name));
                 if open.is_empty() {
                     return Err(error);
                 }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use artisand::connection::RedisAddress;
-use artisand::queue::{Ledger as _, Queue as _, QueueName};
+use artisand::queue::{Effect, Ledger as _, Queue as _, QueueName, Spool};
+use artisand::time::UnixSeconds;
 
 use super::{PATIENCE, payload};
 use crate::contract::name;
@@ -86,6 +87,24 @@ async fn a_queue_that_old_laravel_spreads_over_slots_is_refused_with_a_remedy() 
     assert_eq!(cluster.keys(&format!("{prefix}*")), [""; 0]);
     queue.push(&tagged, &[payload(1)]).await.unwrap();
     assert_eq!(queue.clear(&tagged).await.unwrap(), 1);
+    // Records lie with the queues: their own names, which have no tags, are in no key.
+    let outbox = queue.at_home(tagged.clone());
+    let (lives, records) = (Duration::from_secs(60), [b"a record".to_vec()]);
+    for spool in [Spool::FollowUps, Spool::FailedJobs] {
+        let kept = [Effect::Append(spool, records[0].clone())];
+        let end = format!("{spool:?}");
+        outbox.note_end(&end, UnixSeconds(1), &kept).await.unwrap();
+        assert_eq!(
+            outbox.ends(std::slice::from_ref(&end)).await.unwrap(),
+            [Some(UnixSeconds(1))]
+        );
+        assert!(outbox.lease(spool, "me", lives).await.unwrap());
+        assert!(outbox.keep(spool, "me", lives).await.unwrap());
+        assert_eq!(outbox.read(spool, 0, 10).await.unwrap(), records);
+        assert_eq!(outbox.advance(spool, "me", &records, &[]).await.unwrap(), 1);
+        assert_eq!(outbox.length(spool).await.unwrap(), 0);
+        outbox.unlease(spool, "me").await.unwrap();
+    }
 }
 
 #[tokio::test]
@@ -195,4 +214,14 @@ fn queues_without_a_tag_are_refused_where_laravel_gives_them_none() {
     );
     let works = run("{mail}");
     assert!(works.status.success(), "{works:?}");
+}
+
+#[tokio::test]
+async fn queues_are_apart_if_no_pop_of_one_touches_the_other() {
+    let (cluster, prefix) = (Cluster::shared(), Cluster::own_prefix());
+    let queue = cluster.queue(&prefix);
+    assert!(queue.are_apart(&name("mail"), &name("feed")));
+    assert!(!queue.are_apart(&name("mail"), &name("mail")));
+    // Two names of the same keys.
+    assert!(!queue.are_apart(&name("mail"), &name("{mail}")));
 }
