@@ -152,7 +152,8 @@ impl Watched {
 
     /// Waits until a server follows the other one.
     pub(crate) fn eventually_follows(&self, position: usize) {
-        eventually("an old master becomes a replica", LONG, || {
+        // A sentinel that got no processor for two seconds does nothing for half a minute.
+        eventually("an old master becomes a replica", 3 * LONG, || {
             // A sentinel that tells it cuts its connections.
             let client = Client::open(self.servers[position].url()).unwrap();
             let mut connection = client.get_connection().ok()?;

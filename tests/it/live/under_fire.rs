@@ -707,7 +707,7 @@ on_every_laravel!(while_all_members_work_pushes_cost_little);
 fn jobs_end_with_a_killed_artisand(version: u8) {
     let scene = UnderFire::new(version, 5, "");
     let jobs = [
-        ("ends", "naps", 9),
+        ("ends", "napsLong", 9),
         ("deletes", "deletesEarly", 9),
         ("releases", "releasesAndGoesOn", 9),
         ("fails", "loops", 1),
