@@ -178,8 +178,9 @@ async fn no_job_is_lost_or_ended_twice_while_connections_break() {
 }
 
 /// As a process that was suspended: it could not renew what it has.
-#[tokio::test]
-async fn jobs_whose_reservations_ended_unseen_are_lost() {
+///
+/// Now and then beanstalkd forgets to end the reservations of a connection that stays silent (beanstalkd#380): false.
+async fn ended_unseen() -> bool {
     let server = Beanstalkd::start();
     let proxy = Proxy::start(server.port()).await;
     let queue = queue_at(proxy.port, 2);
@@ -189,7 +190,11 @@ async fn jobs_whose_reservations_ended_unseen_are_lost() {
         .collect();
     proxy.is_stalled.send_replace(true);
     let other = queue_of(&server, 90);
-    let again = take_soon(&other, "q").await;
+    let soon = tokio::time::timeout(Duration::from_secs(20), take_soon(&other, "q"));
+    let Ok(again) = soon.await else {
+        assert_eq!(sizes(&other, "q").await, reserved(2));
+        return false;
+    };
     assert_eq!((again.payload.to_vec(), again.attempts), (payload(1), 2));
     let second = take_soon(&other, "q").await;
     proxy.is_stalled.send_replace(false);
@@ -204,6 +209,17 @@ async fn jobs_whose_reservations_ended_unseen_are_lost() {
         assert_eq!(settled, Settled::Done);
     }
     assert_eq!(sizes(&queue, "q").await, Sizes::default());
+    true
+}
+
+#[tokio::test]
+async fn jobs_whose_reservations_ended_unseen_are_lost() {
+    for _ in 0..5 {
+        if ended_unseen().await {
+            return;
+        }
+    }
+    panic!("beanstalkd ended no reservation in five runs");
 }
 
 #[tokio::test]
