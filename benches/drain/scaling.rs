@@ -110,7 +110,7 @@ impl Servers {
 }
 
 impl Contender {
-    /// Drains the queues with so many workers.
+    /// Drains the queues with this number of workers.
     pub(crate) async fn run(&self, processes: usize, jobs: usize) -> Round {
         let servers = if self.has_cluster {
             Servers::Cluster(Cluster::start())

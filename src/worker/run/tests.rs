@@ -22,7 +22,7 @@ fn slots(count: usize) -> NonZeroUsize {
     NonZeroUsize::new(count).unwrap()
 }
 
-/// The sizes of a queue that holds so many jobs, none of them reserved.
+/// The sizes of a queue with this number of jobs, none of them reserved.
 fn pending(count: u64) -> Sizes {
     Sizes {
         pending: count,

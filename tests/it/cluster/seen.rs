@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::harness::cluster::Cluster;
-use crate::harness::process::{ManagedChild, artisand, eventually};
+use crate::harness::process::{ManagedChild, artisand, eventually, until};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -97,14 +97,14 @@ async fn people_see_of_a_cluster_what_they_see_of_a_server() {
             "-v",
         ],
     );
+    // A worker notices a listener after a moment, and tells it of the jobs from then on.
     let mut number = 0;
-    // A worker notices a listener after a moment.
-    while !tail.stdout().contains("probe-") {
+    until("the worker tells of its jobs", SOON, async || {
         push(&format!("probe-{number}"), "Fine").await;
         number += 1;
-        assert!(number < 600, "{} {}", tail.describe(), worker.describe());
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+        tail.stdout().contains("probe-")
+    })
+    .await;
     push("bad", "Bad").await;
     let lines = eventually("the failure is told", SOON, || {
         let lines = tail.stdout();

@@ -10,7 +10,7 @@ use crate::worker::test_support::{
     Fault, NOW, RETRY_AFTER, S, Scene, does, info, job, nothing, payload,
 };
 
-/// A job whose reservation ends so many seconds from now.
+/// A job whose reservation ends this number of seconds from now.
 fn ending_in(job: &ReservedJob, seconds: i64) -> Arc<ReservedJob> {
     Arc::new(ReservedJob {
         lease: Some(UnixSeconds(NOW.0 + seconds)),
