@@ -38,14 +38,16 @@ fn start(laravel: &Laravel, mapping: &str, args: &[&str]) -> (ManagedChild, Work
     (ManagedChild::spawn(command), workplace)
 }
 
-/// The last line of this status that was printed as JSON.
+/// The last line of this status that was printed as JSON. What a worker tells may come after what it does.
 fn printed(child: &ManagedChild, status: &str) -> Value {
-    let stdout = child.stdout();
-    let mut lines = stdout
-        .lines()
-        .filter_map(|line| serde_json::from_str(line).ok());
-    let last = lines.rfind(|line: &Value| line["status"] == status);
-    last.unwrap_or_else(|| panic!("no line with status {status}: {stdout}"))
+    let what = format!("a line with status {status}");
+    eventually(&what, SOON, || {
+        let stdout = child.stdout();
+        let mut lines = stdout
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok());
+        lines.rfind(|line: &Value| line["status"] == status)
+    })
 }
 
 fn a_canary_has_the_same_jobs_on_every_attempt(version: u8) {
@@ -114,7 +116,7 @@ fn a_canary_that_fails_too_often_leaves_its_jobs_to_php_until_it_is_resumed(vers
         (&20.into(), &20.into(), &"App\\Jobs\\Journal".into())
     );
     let said = "a canary stopped itself";
-    assert!(child.stderr().contains(said), "{}", child.stderr());
+    eventually(said, SOON, || child.stderr().contains(said).then_some(()));
 
     let resumed = workplace.artisand(&["canary:resume"]).output().unwrap();
     assert!(resumed.status.success(), "{resumed:?}");
