@@ -121,6 +121,7 @@ mod routing;
 #[cfg(feature = "internals")]
 pub mod routing;
 mod shown;
+mod task;
 #[cfg(not(feature = "internals"))]
 mod telemetry;
 #[cfg(feature = "internals")]

@@ -1,21 +1,18 @@
 //! The task of the writer, and the observer that it gets its notes from.
 
 use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
 use super::note::Recorder;
 use super::options::HorizonOptions;
 use super::writer::{Losses, Writer};
 use crate::connection;
-use crate::shown::with_causes;
+use crate::task::BackgroundTask;
 
 /// The task that writes records, and the observer that it gets them from.
 #[derive(Debug)]
 pub struct Horizon {
     recorder: Recorder,
-    writing: JoinHandle<()>,
-    last: CancellationToken,
+    writing: BackgroundTask,
 }
 
 impl Horizon {
@@ -30,11 +27,9 @@ impl Horizon {
         runtime: &Handle,
     ) -> Result<Self, connection::Error> {
         let (recorder, writer) = Writer::new(options, losses)?;
-        let last = CancellationToken::new();
         Ok(Self {
             recorder,
-            writing: runtime.spawn(writer.run(last.clone())),
-            last,
+            writing: BackgroundTask::start(runtime, |last| writer.run(last)),
         })
     }
 
@@ -45,13 +40,8 @@ impl Horizon {
 
     /// Writes what is left, for a few seconds at most, and removes the worker's own records.
     pub async fn finish(self) {
-        self.last.cancel();
-        if let Err(error) = self.writing.await {
-            tracing::error!(
-                error = with_causes(&error),
-                "Horizon's records are no longer written"
-            );
-        }
+        let abnormal = "Horizon's records are no longer written";
+        self.writing.finish(abnormal).await;
     }
 }
 

@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::options::{HorizonOptions, Registration};
@@ -22,6 +21,7 @@ use crate::connection::{self, Redis};
 use crate::process::pool::{Answer, Helper, PoolOptions};
 use crate::queue::{Queue, QueueName};
 use crate::shown::with_causes;
+use crate::task::BackgroundTask;
 
 /// Seconds between two checks whether a look is due. Not always the same number, so that two workers seldom start
 /// PHP at once.
@@ -36,8 +36,7 @@ const LOCK: &str = "monitor:time-to-clear";
 /// The task that lets PHP look.
 #[derive(Debug)]
 pub struct WaitMonitor {
-    watching: JoinHandle<()>,
-    last: CancellationToken,
+    watching: BackgroundTask,
 }
 
 impl WaitMonitor {
@@ -64,22 +63,15 @@ impl WaitMonitor {
             queues: worker.queues.clone(),
             has_failed: false,
         };
-        let last = CancellationToken::new();
         Ok(Some(Self {
-            watching: runtime.spawn(watch.run(last.clone())),
-            last,
+            watching: BackgroundTask::start(runtime, |last| watch.run(last)),
         }))
     }
 
     /// Ends the task, and a look that is under way.
     pub async fn stop(self) {
-        self.last.cancel();
-        if let Err(error) = self.watching.await {
-            tracing::error!(
-                error = with_causes(&error),
-                "the task that lets Horizon look for long waits ended abnormally"
-            );
-        }
+        let abnormal = "the task that lets Horizon look for long waits ended abnormally";
+        self.watching.finish(abnormal).await;
     }
 }
 

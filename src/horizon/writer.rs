@@ -18,6 +18,7 @@ use super::writes::{Found, Metrics, Writes, Written, is_known, metrics};
 use crate::connection::{self, Reconnect, Redis};
 use crate::payload::Payload;
 use crate::shown::with_causes;
+use crate::task::too_late;
 
 /// How long notes are gathered before they are written.
 const GATHER: Duration = Duration::from_millis(50);
@@ -96,14 +97,9 @@ impl Writer {
 
     /// Writes until `last` is cancelled; then writes what is left and removes the worker's records.
     pub(super) async fn run(self, last: CancellationToken) {
-        // A stop does not wait for a server that is away, whatever the writer does at that moment.
-        let too_late = async {
-            last.cancelled().await;
-            tokio::time::sleep(LAST).await;
-        };
         tokio::select! {
             () = self.write_until(&last) => {}
-            () = too_late => {
+            () = too_late(&last, LAST) => {
                 tracing::warn!("Horizon's last records were not written: its Redis does not answer");
             }
         }

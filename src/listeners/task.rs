@@ -6,13 +6,13 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::figures::ListenerFigures;
 use super::note::{MOST, Note, Notes};
 use crate::process::pool::{Answer, Helper, PoolOptions};
+use crate::task::{BackgroundTask, too_late};
 use crate::worker::Observer;
 
 /// Most attempts of one request.
@@ -28,8 +28,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Listeners {
     notes: Notes,
-    raising: JoinHandle<()>,
-    last: CancellationToken,
+    raising: BackgroundTask,
 }
 
 impl Listeners {
@@ -37,7 +36,6 @@ impl Listeners {
     pub fn start(options: PoolOptions, figures: ListenerFigures, runtime: &Handle) -> Self {
         let (sender, waiting) = mpsc::channel(MOST);
         let notes = Notes::new(sender, figures);
-        let last = CancellationToken::new();
         let entered = runtime.enter();
         let task = Raising {
             helper: Helper::start(options, "listeners"),
@@ -47,13 +45,9 @@ impl Listeners {
             threw: Said::default(),
             has_said_ignored: false,
         };
-        let raising = runtime.spawn(task.run(last.clone()));
+        let raising = BackgroundTask::start(runtime, |last| task.run(last));
         drop(entered);
-        Self {
-            notes,
-            raising,
-            last,
-        }
+        Self { notes, raising }
     }
 
     /// The observer of a worker.
@@ -63,10 +57,8 @@ impl Listeners {
 
     /// Lets PHP raise what is left, for a few seconds at most.
     pub async fn finish(self) {
-        self.last.cancel();
-        if let Err(error) = self.raising.await {
-            tracing::error!(%error, "the task that tells the app's listeners ended abnormally");
-        }
+        let abnormal = "the task that tells the app's listeners ended abnormally";
+        self.raising.finish(abnormal).await;
     }
 }
 
@@ -111,10 +103,7 @@ impl Said {
 impl Raising {
     async fn run(mut self, last: CancellationToken) {
         let mut batch = Vec::with_capacity(BATCH);
-        let mut deadline = std::pin::pin!(async {
-            last.cancelled().await;
-            tokio::time::sleep(FAREWELL).await;
-        });
+        let mut deadline = std::pin::pin!(too_late(&last, FAREWELL));
         loop {
             let first = tokio::select! {
                 biased;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::options::PulseOptions;
@@ -14,6 +13,7 @@ use super::rows::{Rows, Unwritten, sql_error, write};
 use crate::connection::{self, Database, SqlError};
 use crate::queue::ConnectionName;
 use crate::shown::with_causes;
+use crate::task::BackgroundTask;
 use crate::time::Micros;
 
 /// How often entries are written: the cards look every five seconds.
@@ -27,8 +27,7 @@ pub type Losses = Arc<dyn Fn(u64) + Send + Sync>;
 /// The task that writes entries, and the recorder that it gets them from.
 pub struct Pulse {
     recorder: PulseRecorder,
-    writing: JoinHandle<()>,
-    last: CancellationToken,
+    writing: BackgroundTask,
 }
 
 impl fmt::Debug for Pulse {
@@ -53,7 +52,6 @@ impl Pulse {
         let database = Database::new(&options.database)?;
         drop(entered);
         let recorder = PulseRecorder::new(options, connection);
-        let last = CancellationToken::new();
         let task = Writer {
             database,
             recorder: recorder.clone(),
@@ -62,9 +60,8 @@ impl Pulse {
             under_way: 0,
         };
         Ok(Self {
-            writing: runtime.spawn(task.run(last.clone())),
+            writing: BackgroundTask::start(runtime, |last| task.run(last)),
             recorder,
-            last,
         })
     }
 
@@ -75,13 +72,8 @@ impl Pulse {
 
     /// Writes what is left, for a few seconds at most.
     pub async fn finish(self) {
-        self.last.cancel();
-        if let Err(error) = self.writing.await {
-            tracing::error!(
-                error = with_causes(&error),
-                "Pulse's entries are no longer written"
-            );
-        }
+        let abnormal = "Pulse's entries are no longer written";
+        self.writing.finish(abnormal).await;
     }
 }
 

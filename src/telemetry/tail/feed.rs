@@ -7,7 +7,6 @@ use std::time::Duration;
 use redis::Pipeline;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
@@ -15,6 +14,7 @@ use super::event::TailEvent;
 use super::{Keys, Wanted};
 use crate::connection::{self, Redis, RedisOptions};
 use crate::shown::{bounded, with_causes};
+use crate::task::{BackgroundTask, too_late};
 use crate::worker::{Event, Observer};
 
 /// How often the worker looks for listeners.
@@ -37,8 +37,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Feed {
     observer: Feeder,
-    writing: JoinHandle<()>,
-    last: CancellationToken,
+    writing: BackgroundTask,
 }
 
 impl Feed {
@@ -55,7 +54,6 @@ impl Feed {
             lines: sender,
             shared: Arc::clone(&shared),
         };
-        let last = CancellationToken::new();
         let writer = Writer {
             keys: Keys::new(redis.prefix()),
             redis,
@@ -67,8 +65,7 @@ impl Feed {
         };
         Ok(Self {
             observer,
-            writing: runtime.spawn(writer.run(last.clone())),
-            last,
+            writing: BackgroundTask::start(runtime, |last| writer.run(last)),
         })
     }
 
@@ -79,13 +76,8 @@ impl Feed {
 
     /// Writes what is left, for a second at most.
     pub async fn finish(self) {
-        self.last.cancel();
-        if let Err(error) = self.writing.await {
-            tracing::error!(
-                error = with_causes(&error),
-                "events are no longer written for `artisand tail`"
-            );
-        }
+        let abnormal = "events are no longer written for `artisand tail`";
+        self.writing.finish(abnormal).await;
     }
 }
 
@@ -215,14 +207,9 @@ impl Writer {
                 }
                 self.write(line).await;
             };
-            // The end of a worker does not wait for a server that is away.
-            let end = async {
-                last.cancelled().await;
-                tokio::time::sleep(FAREWELL).await;
-            };
             tokio::select! {
                 () = work => {}
-                () = end => return,
+                () = too_late(&last, FAREWELL) => return,
             }
         }
         let _ = tokio::time::timeout(FAREWELL, self.write(None)).await;

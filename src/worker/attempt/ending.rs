@@ -103,17 +103,16 @@ impl Ending {
             runner,
         } = *circumstances;
         let settlement = match &decision {
-            Decision::Delete | Decision::DeleteMissing | Decision::Discard | Decision::Fail(_)
-                if effects.is_empty() =>
-            {
-                Settlement::Delete
-            }
-            Decision::Delete | Decision::DeleteMissing | Decision::Discard | Decision::Fail(_) => {
-                Settlement::Finish(effects)
-            }
             Decision::Release { delay, .. } => Settlement::Release(now.plus(*delay)),
             Decision::ReleaseUncounted { delay } => Settlement::ReleaseUncounted(now.plus(*delay)),
             Decision::Leave => Settlement::LeaveUntil(reservation_end),
+            Decision::Delete | Decision::DeleteMissing | Decision::Discard | Decision::Fail(_) => {
+                if effects.is_empty() {
+                    Settlement::Delete
+                } else {
+                    Settlement::Finish(effects)
+                }
+            }
         };
         let told = Told::of(outcome, decision, job.payload.resolve_name());
         Self {
@@ -161,19 +160,24 @@ struct Told {
     events: &'static [EndEvent],
 }
 
+/// What becomes of the job, and the delay until its next attempt.
+fn becomes(decision: &Decision) -> (JobResult, Option<Duration>) {
+    match decision {
+        Decision::Release { delay, .. } | Decision::ReleaseUncounted { delay } => {
+            (JobResult::Released, Some(*delay))
+        }
+        Decision::Leave => (JobResult::Left, None),
+        _ => (JobResult::Deleted, None),
+    }
+}
+
 impl Told {
     fn of(outcome: Outcome, decision: Decision, name: &str) -> Self {
         use EndEvent::{
             Attempted, ExceptionOccurred, Failed, Lost, Processed, Released,
             ReleasedAfterException, TimedOut,
         };
-        let (result, delay) = match &decision {
-            Decision::Release { delay, .. } | Decision::ReleaseUncounted { delay } => {
-                (JobResult::Released, Some(*delay))
-            }
-            Decision::Leave => (JobResult::Left, None),
-            _ => (JobResult::Deleted, None),
-        };
+        let (result, delay) = becomes(&decision);
         let told = |failure: Option<FailureText>, thrown, events| Self {
             result,
             delay,

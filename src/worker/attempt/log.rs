@@ -44,6 +44,24 @@ fn is_said_by(decision: &Decision, outcome: &Outcome) -> bool {
     }
 }
 
+/// How long the job waits for its next attempt, for a log line; `None` if it does not wait.
+fn retry_delay(decision: &Decision) -> Option<Duration> {
+    match decision {
+        Decision::Release { delay, .. } | Decision::ReleaseUncounted { delay } => {
+            (!delay.is_zero()).then(|| rounded(*delay))
+        }
+        _ => None,
+    }
+}
+
+/// The error of a handler; its class says something only if the handler named one.
+fn without_handler_error(failure: &FailureText) -> String {
+    match &*failure.class {
+        HANDLER_ERROR => failure.message.clone(),
+        _ => failure.to_string(),
+    }
+}
+
 /// Logs how an attempt ended, except where another log line says that together with what becomes of the job.
 pub(crate) fn log_outcome(
     info: &JobInfo,
@@ -56,12 +74,7 @@ pub(crate) fn log_outcome(
         return;
     }
     let elapsed = rounded(elapsed);
-    let retry_in = match decision {
-        Decision::Release { delay, .. } | Decision::ReleaseUncounted { delay } => {
-            (!delay.is_zero()).then(|| debug(rounded(*delay)))
-        }
-        _ => None,
-    };
+    let retry_in = retry_delay(decision).map(debug);
     macro_rules! log {
         ($level:ident, $message:literal $(, $($field:tt)+)?) => {
             tracing::$level!(
@@ -91,10 +104,7 @@ pub(crate) fn log_outcome(
             );
         }
         Outcome::Threw { failure, .. } => {
-            let error = match &*failure.class {
-                HANDLER_ERROR => failure.message.clone(),
-                _ => failure.to_string(),
-            };
+            let error = without_handler_error(failure);
             log!(warn, "job threw", retry_in, error = &*shown::short(&error));
         }
         Outcome::TimedOut if is_stuck => log!(

@@ -66,26 +66,32 @@ impl Run {
         };
         let mut orders = self.orders.clone();
         self.heartbeat.excuse();
-        let mut popping = std::pin::pin!(unless_told_to_quit(popping, &mut orders));
-        let mut popped = Poll::Pending;
-        if self.slots.has_waiting() && self.may_start() {
-            popped = futures_util::poll!(popping.as_mut());
-            if popped.is_pending() {
-                // Lets the task of the connection send the request.
-                tokio::task::yield_now().await;
-            }
-            self.slots.start_waiting(&self.shared);
-        }
-        let popped = match popped {
-            Poll::Ready(popped) => popped,
-            Poll::Pending => popping.await,
-        };
+        let popped = self
+            .start_jobs_during(unless_told_to_quit(popping, &mut orders))
+            .await;
         if popped.is_none() {
             tracing::warn!(
                 "the server does not answer: stopping without the reply of the last pop"
             );
         }
         popped
+    }
+
+    /// Waits for a pop, and starts the jobs that wait as soon as its request is on the way.
+    async fn start_jobs_during<T>(&mut self, popping: impl Future<Output = T>) -> T {
+        let mut popping = std::pin::pin!(popping);
+        if self.slots.has_waiting() && self.may_start() {
+            let popped = futures_util::poll!(popping.as_mut());
+            if popped.is_pending() {
+                // Lets the task of the connection send the request.
+                tokio::task::yield_now().await;
+            }
+            self.slots.start_waiting(&self.shared);
+            if let Poll::Ready(popped) = popped {
+                return popped;
+            }
+        }
+        popping.await
     }
 
     /// The queues that are not paused.
