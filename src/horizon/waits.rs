@@ -20,7 +20,6 @@ use super::register::Alive;
 use crate::connection::{self, Redis};
 use crate::process::pool::{Answer, Helper, PoolOptions};
 use crate::queue::{Queue, QueueName};
-use crate::shown::with_causes;
 use crate::task::BackgroundTask;
 
 /// Seconds between two checks whether a look is due. Not always the same number, so that two workers seldom start

@@ -64,15 +64,22 @@ const MOST_LEFT: usize = 10_000;
 /// How often the list is checked without a notification: another process may have died.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
+/// How long the list rests after a pass that left records.
+const BETWEEN_PASSES: Duration = Duration::from_millis(500);
+
 /// How long counts of batches in a `SQLite` file are gathered between two transactions.
 ///
 /// Laravel reads a batch and then writes it in one transaction, which `SQLite` refuses if another process wrote in
 /// between; PHP's job then runs again.
 const GATHER: Duration = Duration::from_millis(200);
+
+/// Most problems that are logged until all is done.
+const MOST_PROBLEMS: usize = 64;
+
 /// What was already logged, so that it is not logged every second.
 #[derive(Debug, Default)]
 pub(super) struct Said {
-    last: Option<String>,
+    problems: BTreeSet<String>,
     /// Something was written to a `SQLite` file that PHP also writes.
     pub(super) has_counted: bool,
     /// Locks by store and name that this pass could not free: they must not be taken before that.
@@ -83,18 +90,17 @@ pub(super) struct Said {
 
 impl Said {
     pub(super) fn problem(&mut self, what: &'static str, error: String) {
-        if self.last.as_ref() != Some(&error) {
+        if self.problems.len() < MOST_PROBLEMS && self.problems.insert(error.clone()) {
             tracing::error!(
                 error,
                 what,
                 "something is left to do for jobs that have ended; it will be tried again"
             );
-            self.last = Some(error);
         }
     }
 
     fn all_done(&mut self) {
-        if self.last.is_some() {
+        if !self.problems.is_empty() {
             tracing::info!("what was left to do for jobs that have ended is done");
         }
         *self = Self::default();
@@ -130,19 +136,25 @@ pub(crate) async fn keep_following(follower: Follower) -> Drained {
                 LOOK_EVERY
             }
             // Another process holds the lease, or died with it.
-            Drained::Later => Duration::from_millis(500),
-            Drained::Failed => reconnect.next_wait().max(Duration::from_millis(500)),
+            Drained::Later => BETWEEN_PASSES,
+            Drained::Failed => reconnect.next_wait().max(BETWEEN_PASSES),
         };
         if is_last {
             // The holder of the lease may be stopping, too, without having seen the last records.
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         }
-        let deadline = Instant::now() + wait;
+        let news = async {
+            if drained != Drained::All {
+                // A record that cannot be done now must not make each job's end a pass over the list.
+                tokio::time::sleep(BETWEEN_PASSES).await;
+            }
+            follower.left.told.notified().await;
+        };
         tokio::select! {
             () = follower.last.cancelled() => {}
-            () = tokio::time::sleep_until(deadline) => {}
-            () = follower.left.told.notified(), if drained == Drained::All => {}
+            () = tokio::time::sleep(wait) => {}
+            () = news => {}
         }
     }
 }
@@ -364,7 +376,7 @@ impl Follower {
         cache.map_err(|error| (what, with_causes(&error)))
     }
 
-    async fn unlock(&self, store: &str, name: &str, owner: &str) -> Result<(), Problem> {
+    pub(super) async fn unlock(&self, store: &str, name: &str, owner: &str) -> Result<(), Problem> {
         let what = "free a lock";
         let cache = self.cache(store, what)?;
         let freed = cache::free_lock(&cache, name, Some(owner)).await;

@@ -96,6 +96,10 @@ impl Follower {
         match pushed {
             Ok(_) => Ok(Pushing::Pushed),
             Err(error) if is_refused_for_ever(&error) => {
+                if let Some(lock) = &push.lock {
+                    // No job will free it.
+                    self.unlock(&lock.store, &lock.name, &lock.owner).await?;
+                }
                 let record = self.refused(push, &error);
                 Ok(Pushing::Here(Effect::Record(record)))
             }

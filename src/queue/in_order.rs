@@ -11,7 +11,6 @@
 //! A push that is due to an end is a follow-up: it happens after step 1, and again if the process dies, or the reply is
 //! lost, before the follow-up is removed. Servers of this kind do not recognize a push that is repeated.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -22,7 +21,7 @@ use sha2::Digest as _;
 use super::{
     Abilities, Answer, CallListener, ConnectionName, Delivery, Driver, Due, Effect, Error, Fate,
     Held, Ledger, Once, Place, PopRequest, Popped, Push, PushListener, PushedOnce, Queue,
-    QueueName, ReservedJob, Settled, SettledAndPopped, Settlement, Sizes, Spool, Unsettled,
+    QueueName, ReservedJob, Settled, Settlement, Sizes, Spool, Unsettled,
 };
 use crate::connection::{LockPlace, Transaction};
 use crate::time::{Clock, UnixSeconds};
@@ -320,17 +319,6 @@ impl Queue for InOrder {
         jobs: &'a [(Arc<ReservedJob>, Settlement)],
     ) -> Answer<'a, Vec<Settled>, Unsettled> {
         Box::pin(self.settle_in_order(jobs))
-    }
-
-    fn settle_and_pop<'a>(
-        &'a self,
-        jobs: &'a [(Arc<ReservedJob>, Settlement)],
-        request: PopRequest<'a>,
-    ) -> Pin<Box<dyn Future<Output = SettledAndPopped> + Send + 'a>> {
-        Box::pin(futures_util::future::join(
-            self.settle(jobs),
-            self.pop(request),
-        ))
     }
 
     fn renew<'a>(

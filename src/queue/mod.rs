@@ -542,20 +542,6 @@ pub trait Queue: Send + Sync + fmt::Debug + 'static {
         jobs: &'a [(Arc<ReservedJob>, Settlement)],
     ) -> Answer<'a, Vec<Settled>, Unsettled>;
 
-    /// Settles jobs, then pops; a driver that can do both in one round trip does.
-    ///
-    /// Both results count, each as of its own call. Not cancel safe, as [`pop`](Self::pop).
-    fn settle_and_pop<'a>(
-        &'a self,
-        jobs: &'a [(Arc<ReservedJob>, Settlement)],
-        request: PopRequest<'a>,
-    ) -> Pin<Box<dyn Future<Output = SettledAndPopped> + Send + 'a>> {
-        Box::pin(async move {
-            let settled = self.settle(jobs).await;
-            (settled, self.pop(request).await)
-        })
-    }
-
     /// Moves the end of reservations to *now + `retry_after`* and says for each whether it was still held;
     /// reservations that are gone stay gone.
     ///
@@ -730,6 +716,3 @@ pub trait Queue: Send + Sync + fmt::Debug + 'static {
         fate: Fate,
     ) -> Answer<'a, u64>;
 }
-
-/// The results of [`Queue::settle_and_pop`].
-pub type SettledAndPopped = (Result<Vec<Settled>, Unsettled>, Result<Popped, Error>);

@@ -6,12 +6,12 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::completer::{PendingSettlement, Returns, Settler, keep_settling};
 use super::event::Observers;
-use super::handed::Handed;
 use super::options::WorkerOptions;
 use super::outbox_tasks::{Following, Recording};
 use super::renew::{Running, keep_renewing};
+use super::settle_counts::SettleCounts;
+use super::settler::{PendingSettlement, Returns, Settler, keep_settling};
 use super::stop::Control;
 use super::watchdog::{Turns, Watchdog};
 use crate::failed::FailedJobs;
@@ -48,7 +48,7 @@ pub(super) struct Premises<'a> {
     pub(super) services: &'a Arc<Services>,
     pub(super) running: &'a Arc<Running>,
     pub(super) turns: &'a Arc<Turns>,
-    pub(super) handed: &'a Arc<Handed>,
+    pub(super) settle_counts: &'a Arc<SettleCounts>,
     pub(super) failed_jobs: Option<Arc<FailedJobs>>,
     /// A runtime that handlers cannot block.
     pub(super) overseer: Option<&'a tokio::runtime::Handle>,
@@ -66,7 +66,7 @@ impl Background {
             observers,
             services,
             running,
-            handed,
+            settle_counts,
             ..
         } = premises;
         let (give_up, spooled) = (CancellationToken::new(), Arc::new(Notify::new()));
@@ -79,7 +79,7 @@ impl Background {
             spooled: Arc::clone(&spooled),
             left: Arc::clone(&left),
             returns: Arc::clone(&returns),
-            handed: Arc::clone(handed),
+            settle_counts: Arc::clone(settle_counts),
             give_up: give_up.clone(),
             over_at: OnceLock::new(),
         };

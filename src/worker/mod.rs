@@ -18,11 +18,9 @@ mod app_context;
 mod attempt;
 mod background;
 mod backoff;
-mod completer;
 mod completion;
 mod event;
 mod gauge;
-mod handed;
 mod heartbeat;
 mod intake;
 mod last_errors;
@@ -35,6 +33,8 @@ mod preview;
 mod renew;
 mod run;
 mod select;
+mod settle_counts;
+mod settler;
 mod shadow;
 mod shutdown;
 mod signals;
@@ -73,13 +73,13 @@ use attempt::shared::{Leases, Settlements, Shared, Stops, Terms};
 use background::{Background, Premises};
 use backoff::PopRetry;
 use event::Observers;
-use handed::Handed;
 use intake::Intakes;
 use limits::Limits;
 use linger::{EndCounter, Linger};
 use outbox_tasks::Recording;
 use renew::Running;
 use run::Run;
+use settle_counts::SettleCounts;
 use slots::Slots;
 use stop::told_to_quit;
 use triage::Triage;
@@ -278,7 +278,7 @@ impl Worker {
         let observers: Observers = self.observers.into_iter().collect();
         let (services, running) = (Arc::new(self.services), Arc::<Running>::default());
         let turns = Arc::new(Turns::new(self.overseer.is_some()));
-        let handed = Arc::<Handed>::default();
+        let settle_counts = Arc::<SettleCounts>::default();
         let (mut background, settlements) = Background::start(Premises {
             queue: &queue,
             ledger: &self.ledger,
@@ -288,7 +288,7 @@ impl Worker {
             services: &services,
             running: &running,
             turns: &turns,
-            handed: &handed,
+            settle_counts: &settle_counts,
             failed_jobs: self.failed_jobs,
             overseer: self.overseer.as_ref(),
             threads: self.threads.as_ref(),
@@ -311,7 +311,7 @@ impl Worker {
                 running,
                 queue: Arc::clone(&queue),
             },
-            settlements: Settlements::new(settlements, handed),
+            settlements: Settlements::new(settlements, settle_counts),
             turns,
             weights,
             observers,

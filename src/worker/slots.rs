@@ -12,8 +12,14 @@ use super::triaged::{Candidate, Triaged};
 use crate::process::pool::Pool;
 use crate::queue::ReservedJob;
 
-/// How a job's task ended, and the guard that counts a PHP job until the loop has noted its end.
-pub(super) type TaskOutput = (TaskEnd, Option<Held>);
+/// How a job's task ended, and what counts it until the loop has noted its end.
+pub(super) type TaskOutput = (TaskEnd, Counted);
+
+/// What counts a job; a task that panics drops it, too.
+pub(super) struct Counted {
+    in_php: Option<Held>,
+    in_mapping: Option<Held>,
+}
 
 /// The running jobs.
 pub(super) struct Slots {
@@ -24,7 +30,7 @@ pub(super) struct Slots {
     /// Slots taken permanently by handlers that do not return.
     lost: usize,
     /// Jobs running per mapping that has a limit of its own.
-    per_mapping: Vec<usize>,
+    per_mapping: Vec<Gauge>,
     next_number: u64,
     /// Attempts begun.
     begun: u64,
@@ -43,7 +49,9 @@ impl Slots {
             waiting: Vec::new(),
             concurrency,
             lost: 0,
-            per_mapping: vec![0; mappings],
+            per_mapping: std::iter::repeat_with(Gauge::default)
+                .take(mappings)
+                .collect(),
             next_number: 0,
             begun: 0,
             released: 0,
@@ -87,8 +95,8 @@ impl Slots {
     }
 
     /// Jobs running per mapping that has a limit of its own.
-    pub(super) fn per_mapping(&self) -> &[usize] {
-        &self.per_mapping
+    pub(super) fn per_mapping(&self) -> Vec<usize> {
+        self.per_mapping.iter().map(Gauge::count).collect()
     }
 
     /// Free slots for handlers in this process.
@@ -134,26 +142,28 @@ impl Slots {
         let runtime = mapping.and_then(|mapping| shared.weights.runtime(mapping).cloned());
         let job = Arc::new(job);
         shared.leases.running.insert(number, Arc::clone(&job));
-        let (placement, mapping, in_php) = match executor {
+        let mut counted = Counted {
+            in_php: None,
+            in_mapping: None,
+        };
+        let placement = match executor {
             Executor::Local => {
                 let limited = mapping.filter(|mapping| triage.is_limited(*mapping));
-                (Placement::Local, limited, None)
+                counted.in_mapping = limited.map(|mapping| self.per_mapping[mapping].hold());
+                Placement::Local
             }
             Executor::Php => {
-                let placement = Placement::Php {
+                counted.in_php = Some(self.in_php.hold());
+                Placement::Php {
                     seat: shared.pool.as_ref().and_then(Pool::take),
                     unsettled: self.unsettled_in_php.hold(),
-                };
-                (placement, None, Some(self.in_php.hold()))
+                }
             }
         };
-        if let Some(mapping) = mapping {
-            self.per_mapping[mapping] += 1;
-        }
         let shared = Arc::clone(shared);
         let task = async move {
-            let end = attempt::run(shared, job, candidate, number, mapping, placement).await;
-            (end, in_php)
+            let end = attempt::run(shared, job, candidate, number, placement).await;
+            (end, counted)
         };
         match runtime {
             Some(runtime) => self.tasks.spawn_on(task, &runtime),
@@ -178,24 +188,22 @@ impl Slots {
         self.tasks.try_join_next()
     }
 
-    /// Notes a task that has ended; true if that frees a slot of a limited mapping.
+    /// Notes a task that has ended; true if that may free a slot of a limited mapping.
     pub(super) fn note_end(&mut self, end: Result<TaskOutput, JoinError>) -> bool {
-        let end = match end {
-            Ok((end, _in_php)) => end,
+        let (end, counted) = match end {
+            Ok(end) => end,
             // Panics of handlers are caught inside the task, so this is a bug in the worker. The job stays
             // reserved.
             Err(error) => {
                 tracing::error!(%error, "a job's task ended abnormally; its job stays reserved");
-                return false;
+                return true;
             }
         };
-        if let Some(mapping) = end.mapping {
-            self.per_mapping[mapping] -= 1;
-        }
         self.lost += usize::from(end.is_stuck);
         self.released += u64::from(end.was_cut);
         self.begun -= u64::from(end.was_declined);
-        end.mapping.is_some()
+        drop(counted.in_php);
+        counted.in_mapping.is_some()
     }
 }
 
@@ -211,14 +219,13 @@ mod tests {
 
     /// The end of a job's task, with one thing set.
     fn end(set: impl Fn(&mut TaskEnd)) -> TaskOutput {
-        let mut end = TaskEnd {
-            mapping: None,
-            is_stuck: false,
-            was_cut: false,
-            was_declined: false,
-        };
+        let mut end = TaskEnd::default();
         set(&mut end);
-        (end, None)
+        let counted = Counted {
+            in_php: None,
+            in_mapping: None,
+        };
+        (end, counted)
     }
 
     async fn reserved(scene: &Scene, jobs: u32) -> Vec<ReservedJob> {
@@ -283,11 +290,24 @@ mod tests {
         slots.note_end(Ok(end(|end| end.is_stuck = true)));
         assert!(slots.is_stuck());
         assert_eq!(slots.free(), 2, "the handler keeps its slot");
-        // A bug of the worker costs a job its attempt and nothing else.
-        let broken = tokio::spawn(async { panic!("a bug") }).await;
-        let broken = broken.map(|()| unreachable!());
-        assert!(!slots.note_end(broken));
-        assert_eq!(slots.free(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_bug_of_the_worker_costs_a_job_its_attempt_and_nothing_else() {
+        let mut slots = Slots::new(three(), 1);
+        let counted = Counted {
+            in_php: Some(slots.in_php.hold()),
+            in_mapping: Some(slots.per_mapping[0].hold()),
+        };
+        slots.tasks.spawn(async move {
+            let _counted = counted;
+            panic!("a bug")
+        });
+        assert_eq!((slots.per_mapping(), slots.in_php()), (vec![1], 1));
+        let end = slots.next_end().await;
+        assert!(slots.note_end(end));
+        assert_eq!((slots.per_mapping(), slots.in_php()), (vec![0], 0));
+        assert_eq!(slots.free(), 3);
     }
 
     #[tokio::test(start_paused = true)]

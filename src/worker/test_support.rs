@@ -22,11 +22,11 @@ use crate::time::{Clock, UnixSeconds};
 use crate::worker::app_context::AppContext;
 use crate::worker::attempt::shared::{Leases, Settlements, Shared, Stops, Terms};
 use crate::worker::attempt::{self, Placement};
-use crate::worker::completer::PendingSettlement;
 use crate::worker::event::{Observer, Observers};
-use crate::worker::handed::Handed;
 use crate::worker::linger::EndCounter;
 use crate::worker::renew::Running;
+use crate::worker::settle_counts::SettleCounts;
+use crate::worker::settler::PendingSettlement;
 use crate::worker::triage::Triage;
 use crate::worker::watchdog::Turns;
 use crate::worker::weights::Weights;
@@ -349,7 +349,7 @@ impl Scene {
                 running: Arc::<Running>::default(),
                 queue,
             },
-            settlements: Settlements::new(sender, Arc::<Handed>::default()),
+            settlements: Settlements::new(sender, Arc::<SettleCounts>::default()),
             turns: Arc::new(Turns::new(false)),
             weights: Weights::new(None, mappings),
             observers: std::iter::once(observer).collect::<Observers>(),
@@ -381,7 +381,7 @@ impl Scene {
         let candidate = shared.triage.triage(&job.payload, &job.queue);
         shared.leases.running.insert(1, Arc::clone(&job));
         let placement = Placement::Local;
-        let run = attempt::run(Arc::clone(&shared), job, candidate, 1, None, placement);
+        let run = attempt::run(Arc::clone(&shared), job, candidate, 1, placement);
         run.await;
         drop(shared);
         Attempted {

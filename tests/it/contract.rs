@@ -883,26 +883,6 @@ async fn heartbeats_are_kept_until_they_end_or_not_at_all(queue: impl Subject) {
     assert_eq!(ledger.beats(9).await.unwrap(), [b"2"]);
 }
 
-pub(crate) async fn jobs_are_settled_and_others_popped_in_one_call(queue: impl Subject) {
-    let both = [payload(1), payload(2)];
-    queue.push(&name("q"), &both).await.unwrap();
-    let job = pop(&queue, &["q"], 1, 0).await.jobs.remove(0);
-    let rows = [(Arc::new(job), Settlement::Delete)];
-    let request = PopRequest {
-        queues: &[name("q")],
-        max: NonZeroUsize::MIN,
-        now: at(0),
-        woken: &[],
-        selection: None,
-        thorough: false,
-    };
-    let (settled, popped) = queue.settle_and_pop(&rows, request).await;
-    assert_eq!(settled.unwrap(), [Settled::Done]);
-    assert_eq!(ids(&popped.unwrap()), ["i2"]);
-    let left = sizes(&queue, "q").await;
-    assert_eq!((left.pending, left.reserved), (0, 1));
-}
-
 async fn jobs_of_one_identity_are_pushed_once(queue: impl Subject) {
     let pushes = [
         job_to_push("a", 1, None, None),
@@ -1111,7 +1091,6 @@ contract! {
     records_are_taken_once_and_what_follows_happens_once [FinishesInOneStep]
     an_end_of_another_server_is_noted_once_with_what_follows [FinishesInOneStep]
     heartbeats_are_kept_until_they_end_or_not_at_all []
-    jobs_are_settled_and_others_popped_in_one_call []
     jobs_of_one_identity_are_pushed_once [RemembersPushes]
     a_look_shows_payloads_in_each_place_and_moves_none [Shows]
     payloads_leave_the_quarantine_for_their_queue_or_for_good [Quarantines]

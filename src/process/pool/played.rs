@@ -56,9 +56,10 @@ impl Waiting {
         Member(assignment)
     }
 
-    /// Waits for the job, and does not begin it.
-    pub(crate) async fn decline(mut self) {
+    /// Waits for the job, and says after this time that it does not begin it.
+    pub(crate) async fn decline(mut self, after: Duration) {
         let assignment = (&mut self.0.0).await.expect("the pool gives it a job");
+        tokio::time::sleep(after).await;
         let _ = assignment.said.send(Said::Declined).await;
     }
 }

@@ -28,7 +28,7 @@ use tokio::sync::watch;
 use super::{
     Abilities, Ability, Answer, CallListener, Due, Error, Fate, Held, Once, Place, PopRequest,
     Popped, Push, PushListener, PushedOnce, Queue, QueueName, Refusal, ReservedJob, Settled,
-    SettledAndPopped, Settlement, Sizes, Unsettled,
+    Settlement, Sizes, Unsettled,
 };
 use crate::connection::LockPlace;
 use crate::time::UnixSeconds;
@@ -164,18 +164,6 @@ impl Queue for BeanstalkdQueue {
         jobs: &'a [(Arc<ReservedJob>, Settlement)],
     ) -> Answer<'a, Vec<Settled>, Unsettled> {
         Box::pin(self.timed("settle", self.settle_jobs(jobs)))
-    }
-
-    /// Sends both at the same time: a connection carries out its commands in order.
-    fn settle_and_pop<'a>(
-        &'a self,
-        jobs: &'a [(Arc<ReservedJob>, Settlement)],
-        request: PopRequest<'a>,
-    ) -> std::pin::Pin<Box<dyn Future<Output = SettledAndPopped> + Send + 'a>> {
-        Box::pin(futures_util::future::join(
-            self.settle(jobs),
-            self.pop(request),
-        ))
     }
 
     fn renew<'a>(

@@ -94,13 +94,9 @@ impl Ending {
         circumstances: &Circumstances<'_>,
     ) -> Self {
         let Circumstances {
-            job,
-            elapsed,
-            ended,
             now,
             reservation_end,
-            heard,
-            runner,
+            ..
         } = *circumstances;
         let settlement = match &decision {
             Decision::Release { delay, .. } => Settlement::Release(now.plus(*delay)),
@@ -114,23 +110,25 @@ impl Ending {
                 }
             }
         };
-        let told = Told::of(outcome, decision, job.payload.resolve_name());
+        let told = Told::of(outcome, decision, circumstances.job.payload.resolve_name());
         Self {
             settlement,
-            report: Report::Ended(AttemptEnd {
-                job: Arc::clone(job),
-                elapsed,
-                ended,
-                result: told.result,
-                delay: told.delay,
-                failure: told.failure,
-                thrown: told.thrown,
-                events: told.events,
-                has_failed: told.events.contains(&EndEvent::Failed),
-                is_raised_by_php: false,
-                heard,
-                runner,
-            }),
+            report: Report::Ended(AttemptEnd::new(told, circumstances)),
+        }
+    }
+
+    /// The ending of a job that was announced, and goes back to its queue without having run.
+    pub(crate) fn put_back_announced(circumstances: &Circumstances<'_>) -> Self {
+        let told = Told {
+            result: JobResult::Released,
+            delay: Some(Duration::ZERO),
+            failure: None,
+            thrown: None,
+            events: &[EndEvent::Released, EndEvent::Attempted],
+        };
+        Self {
+            settlement: Settlement::PutBack,
+            report: Report::Ended(AttemptEnd::new(told, circumstances)),
         }
     }
 
@@ -235,6 +233,31 @@ impl Told {
 }
 
 impl AttemptEnd {
+    fn new(told: Told, circumstances: &Circumstances<'_>) -> Self {
+        Self {
+            job: Arc::clone(circumstances.job),
+            elapsed: circumstances.elapsed,
+            ended: circumstances.ended,
+            result: told.result,
+            delay: told.delay,
+            failure: told.failure,
+            thrown: told.thrown,
+            has_failed: told.events.contains(&EndEvent::Failed),
+            events: told.events,
+            is_raised_by_php: false,
+            heard: circumstances.heard,
+            runner: circumstances.runner,
+        }
+    }
+
+    /// Tells that the attempt is over, of a job that stays reserved because its end cannot be written.
+    pub(crate) fn emit_left(mut self, observers: &Observers) {
+        self.result = JobResult::Left;
+        self.has_failed = false;
+        self.events = &[EndEvent::Attempted];
+        self.emit(observers, false);
+    }
+
     /// Leaves it to another value to tell what comes after the failure: the job that failed itself still runs.
     pub(crate) fn tell_only_failure(&mut self) {
         self.events = &[EndEvent::Failed];

@@ -66,8 +66,8 @@ pub(crate) struct Attempt {
     lease: OnceLock<UnixSeconds>,
     /// What runs the job, once that is known.
     runner: OnceLock<Runner>,
-    /// Whether the verdict was handed over. The reservation is then renewed until the job is settled.
-    is_handed_over: AtomicBool,
+    /// Whether the ending was given to the settler. The reservation is then renewed until the job is settled.
+    is_handed_in: AtomicBool,
 }
 
 /// How the last attempt of a job that failed for good ended.
@@ -90,7 +90,7 @@ impl Ended {
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        if !self.is_handed_over.load(Ordering::Relaxed) {
+        if !self.is_handed_in.load(Ordering::Relaxed) {
             // The attempt ended without a verdict: let the reservation run out, so that another worker gets the
             // job.
             self.shared.leases.running.remove(self.number);
@@ -104,7 +104,6 @@ pub(crate) async fn run(
     job: Arc<ReservedJob>,
     candidate: Result<Candidate, crate::payload::Error>,
     number: u64,
-    mapping: Option<usize>,
     placement: Placement,
 ) -> TaskEnd {
     let is_in_php = matches!(placement, Placement::Php { .. });
@@ -120,14 +119,9 @@ pub(crate) async fn run(
         number,
         lease: OnceLock::new(),
         runner: OnceLock::new(),
-        is_handed_over: AtomicBool::new(false),
+        is_handed_in: AtomicBool::new(false),
     };
-    let mut end = TaskEnd {
-        mapping,
-        is_stuck: false,
-        was_cut: false,
-        was_declined: false,
-    };
+    let mut end = TaskEnd::default();
     attempt.run(candidate, placement, &mut end).await;
     if !rest.is_zero() && !end.was_cut {
         tokio::select! {
@@ -148,7 +142,7 @@ impl Attempt {
         placement: Placement,
         end: &mut TaskEnd,
     ) {
-        if matches!(placement, Placement::Php { .. }) && !self.follows().await {
+        if matches!(placement, Placement::Php { .. }) && !self.last_is_settled().await {
             end.was_declined = true;
             return self.give_back().await;
         }

@@ -18,8 +18,8 @@ use crate::worker::attempt::exception::php_text;
 use crate::worker::attempt::log::log_failure;
 use crate::worker::attempt::outcome::Outcome;
 use crate::worker::attempt::{Attempt, Ended, local};
-use crate::worker::completer::PendingSettlement;
 use crate::worker::completion::Completion;
+use crate::worker::settler::PendingSettlement;
 
 /// How far ahead the clock may be of another worker that looks for ended reservations.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
@@ -178,17 +178,18 @@ impl Attempt {
             ending,
             number: self.number,
             done,
+            may_be_done: false,
         };
         let settlements = &self.shared.settlements;
         let sender = &settlements.sender;
-        settlements.handed.hand_over();
+        settlements.settle_counts.note_ended();
         let sent = match sender.try_send(pending) {
             // Rare: there is room for as many as there are slots.
             Err(TrySendError::Full(pending)) => Box::pin(sender.send(pending)).await.is_ok(),
             sent => sent.is_ok(),
         };
         if sent {
-            self.is_handed_over.store(true, Ordering::Relaxed);
+            self.is_handed_in.store(true, Ordering::Relaxed);
         } else {
             tracing::error!(queue = %self.job.queue, "the task that settles jobs has ended: a job stays reserved");
         }

@@ -11,13 +11,13 @@ use crate::outbox::failed_jobs::Recordings;
 use crate::process::pool::Pool;
 use crate::queue::Queue;
 use crate::worker::attempt::decide::Defaults;
-use crate::worker::completer::PendingSettlement;
 use crate::worker::event::{Event, Observers};
 use crate::worker::gauge::Gauge;
-use crate::worker::handed::Handed;
 use crate::worker::linger::EndCounter;
 use crate::worker::options::WorkerOptions;
 use crate::worker::renew::Running;
+use crate::worker::settle_counts::SettleCounts;
+use crate::worker::settler::PendingSettlement;
 use crate::worker::triage::Triage;
 use crate::worker::watchdog::Turns;
 use crate::worker::weights::Weights;
@@ -79,16 +79,19 @@ pub(crate) struct Settlements {
     /// Ended jobs.
     pub(crate) sender: mpsc::Sender<PendingSettlement>,
     /// How far the settling has come.
-    pub(crate) handed: Arc<Handed>,
+    pub(crate) settle_counts: Arc<SettleCounts>,
     /// Number of attempts that only wait for the server to settle their job.
     pub(crate) waiting: Gauge,
 }
 
 impl Settlements {
-    pub(crate) fn new(sender: mpsc::Sender<PendingSettlement>, handed: Arc<Handed>) -> Self {
+    pub(crate) fn new(
+        sender: mpsc::Sender<PendingSettlement>,
+        settle_counts: Arc<SettleCounts>,
+    ) -> Self {
         Self {
             sender,
-            handed,
+            settle_counts,
             waiting: Gauge::default(),
         }
     }
@@ -104,10 +107,8 @@ pub(crate) struct Stops {
 }
 
 /// What the loop has to know about a job that has ended.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TaskEnd {
-    /// The mapping whose limit the job counted against.
-    pub(crate) mapping: Option<usize>,
     /// The handler still runs and cannot be stopped.
     pub(crate) is_stuck: bool,
     /// The job was cut short at the stop deadline.

@@ -4,8 +4,8 @@ use super::*;
 use crate::process::pool::Pool;
 use crate::queue::{Settled, Settlement};
 use crate::routing::UnmappedPolicy;
-use crate::worker::completer::PendingSettlement;
 use crate::worker::gauge::Gauge;
+use crate::worker::settler::PendingSettlement;
 use crate::worker::test_support::{NOW, S, Scene, does, job, nothing, router, slow};
 
 /// An attempt of this job, number 1, whose reservation is renewed.
@@ -17,7 +17,7 @@ pub(super) fn attempt_of(shared: &Arc<Shared>, job: &Arc<ReservedJob>) -> Attemp
         number: 1,
         lease: OnceLock::new(),
         runner: OnceLock::new(),
-        is_handed_over: AtomicBool::new(false),
+        is_handed_in: AtomicBool::new(false),
     }
 }
 
@@ -25,15 +25,7 @@ pub(super) fn attempt_of(shared: &Arc<Shared>, job: &Arc<ReservedJob>) -> Attemp
 async fn run_local(shared: &Arc<Shared>, job: Arc<ReservedJob>) -> (TaskEnd, Duration) {
     let began = Instant::now();
     let candidate = shared.triage.triage(&job.payload, &job.queue);
-    let end = run(
-        Arc::clone(shared),
-        job,
-        candidate,
-        1,
-        None,
-        Placement::Local,
-    )
-    .await;
+    let end = run(Arc::clone(shared), job, candidate, 1, Placement::Local).await;
     (end, began.elapsed())
 }
 
@@ -52,7 +44,7 @@ async fn a_reservation_is_renewed_until_the_verdict_is_handed_over_and_settled()
     let attempt = attempt_of(&shared, &job);
     attempt.settle(Ending::put_back()).await;
     drop(attempt);
-    assert!(shared.leases.running.has(1), "the completer removes it");
+    assert!(shared.leases.running.has(1), "the settler removes it");
     assert!(ends.recv().await.is_some());
     // An attempt that is dropped halfway lets its reservation run out.
     drop(attempt_of(&shared, &job));
@@ -120,7 +112,7 @@ async fn a_job_that_php_did_not_begin_goes_back_and_is_not_counted() {
         seat: None,
         unsettled: unsettled.hold(),
     };
-    let end = run(Arc::clone(&shared), job, candidate, 1, None, placement).await;
+    let end = run(Arc::clone(&shared), job, candidate, 1, placement).await;
     assert!(end.was_declined && !end.was_cut);
     let pending = ends.recv().await.unwrap();
     assert_eq!(pending.ending.settlement, Settlement::PutBack);
@@ -138,7 +130,7 @@ async fn a_single_php_process_waits_for_the_end_of_its_last_job_and_not_for_that
             false
         }
     }
-    let shared = || async {
+    let shared_of = || async {
         let mut php = Scene::new(nothing());
         php.router = router(Vec::new(), UnmappedPolicy::Php, nothing());
         php.pool = Some(Pool::played(1));
@@ -148,16 +140,26 @@ async fn a_single_php_process_waits_for_the_end_of_its_last_job_and_not_for_that
         shared.observers = std::iter::once(unhurried).collect();
         (Arc::new(shared), job)
     };
-    let (of_settled, job) = shared().await;
+    let (of_settled, job) = shared_of().await;
     let attempt = attempt_of(&of_settled, &job);
-    assert!(attempt.follows().await);
-    let (shared, job) = shared().await;
-    shared.settlements.handed.hand_over();
+    assert!(attempt.last_is_settled().await);
+    let (shared, job) = shared_of().await;
+    shared.settlements.settle_counts.note_ended();
     let attempt = attempt_of(&shared, &job);
-    let mut follows = std::pin::pin!(attempt.follows());
-    assert!(futures_util::poll!(follows.as_mut()).is_pending());
+    let mut is_settled = std::pin::pin!(attempt.last_is_settled());
+    assert!(futures_util::poll!(is_settled.as_mut()).is_pending());
+    // A server that is away must not keep the worker from its stop.
+    assert_eq!(shared.settlements.waiting.count(), 1);
     shared.stops.cut.cancel();
-    assert!(!follows.await, "the job is given back");
+    assert!(!is_settled.await, "the job is given back");
+    let (shared, job) = shared_of().await;
+    shared.settlements.settle_counts.note_ended();
+    shared.settlements.settle_counts.note_given_up(1);
+    let attempt = attempt_of(&shared, &job);
+    assert!(
+        !attempt.last_is_settled().await,
+        "the last job stays reserved"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -44,7 +44,7 @@ impl Run {
             self.is_bounded() && self.slots.is_empty() && shared.leases.running.is_empty();
         let popping = async {
             if is_sequential {
-                shared.settlements.handed.sent().await;
+                shared.settlements.settle_counts.sent().await;
             }
             let mut open = queues;
             for (name, error) in renew_overdue(&*queue, &shared.leases.running, clock).await {

@@ -107,13 +107,13 @@ impl Run {
 
     /// Whether jobs that were taken may begin: with one slot, the job before them has to be settled.
     fn may_start(&self) -> bool {
-        !self.is_sequential() || self.shared.settlements.handed.are_settled()
+        !self.is_sequential() || self.shared.settlements.settle_counts.are_settled()
     }
 
     /// Whether a pop has to wait until the last job is settled and reported.
     fn is_held_up(&self) -> bool {
         self.is_sequential()
-            && !self.shared.settlements.handed.are_settled()
+            && !self.shared.settlements.settle_counts.are_settled()
             && (self.shared.observers.are_in_order() || self.pops_for_both())
     }
 

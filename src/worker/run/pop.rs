@@ -58,7 +58,7 @@ impl Run {
         }
         let selects = shared.triage.leaves_unmapped() || shared.triage.has_limited_mappings();
         let selector =
-            selects.then(|| Selector::for_handlers(&shared.triage, self.slots.per_mapping()));
+            selects.then(|| Selector::for_handlers(&shared.triage, &self.slots.per_mapping()));
         let Some(fetched) = self.pop(slots, selector, &woken, Executor::Local).await else {
             return;
         };

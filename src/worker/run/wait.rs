@@ -81,7 +81,7 @@ impl Run {
         let background = &mut self.background;
         tokio::select! {
             biased;
-            () = self.shared.settlements.handed.changed(), if is_held_up => Wake::Time,
+            () = self.shared.settlements.settle_counts.changed(), if is_held_up => Wake::Time,
             // While a pop lingers, ended jobs are counted instead of waking the loop one by one.
             () = self.shared.ends.reached(), if lingers => Wake::Time,
             end = self.slots.next_end(), if !lingers => Wake::Ended(end),

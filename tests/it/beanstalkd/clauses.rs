@@ -23,7 +23,6 @@ clauses! {
     jobs_come_in_the_order_they_were_pushed
     earlier_queues_are_drained_before_later_ones
     deleted_jobs_are_gone_and_deleting_twice_says_so
-    jobs_are_settled_and_others_popped_in_one_call
     a_push_wakes_a_waiting_worker
     payloads_leave_the_quarantine_for_their_queue_or_for_good
 }

@@ -70,7 +70,7 @@ pub(crate) struct Rules {
     pub(crate) ends_in_one_step: bool,
     /// The bytes by which a reservation is found count its attempt.
     pub(crate) counts_in_the_ticket: bool,
-    /// The completer does not put a job back a second time if the answer to the first time was lost.
+    /// The settler does not put a job back a second time if the answer to the first time was lost.
     pub(crate) puts_back_once: bool,
     /// The outbox frees a lock by its owner.
     pub(crate) frees_only_its_own_lock: bool,

@@ -107,7 +107,6 @@ macro_rules! clauses {
 clauses! {
     jobs_come_in_the_order_they_were_pushed
     earlier_queues_are_drained_before_later_ones
-    jobs_are_settled_and_others_popped_in_one_call
     a_push_wakes_a_waiting_worker
 }
 

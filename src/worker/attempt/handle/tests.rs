@@ -355,7 +355,7 @@ async fn a_job_that_is_cut_at_the_stop_deadline_comes_back_at_once_with_its_atte
     let candidate = shared.triage.triage(&job.payload, &job.queue);
     shared.stops.cut.cancel();
     let placement = crate::worker::attempt::Placement::Local;
-    let run = crate::worker::attempt::run(Arc::clone(&shared), job, candidate, 1, None, placement);
+    let run = crate::worker::attempt::run(Arc::clone(&shared), job, candidate, 1, placement);
     assert!(run.await.was_cut);
     let pending = ends.recv().await.unwrap();
     assert_eq!(pending.ending.settlement, Settlement::Release(NOW));

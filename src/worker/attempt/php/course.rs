@@ -54,6 +54,8 @@ pub(super) struct Course {
     /// How the job's failure was settled, if it was told and what comes after it was not.
     pub(super) told_in_part: Option<Settled>,
     pub(super) has_timed_out: bool,
+    /// Whether observers have been told that the job has begun.
+    pub(super) is_announced: bool,
     /// Whether the end of the job is already written to the queue.
     pub(super) is_settled: bool,
     /// Counts the job until its end is written to the queue.

@@ -20,7 +20,7 @@ use crate::outbox::failed_jobs::Passes;
 use crate::process::pool::{Run, Said, Seat};
 use crate::queue::{Delivery, Settlement};
 use crate::worker::attempt::Attempt;
-use crate::worker::attempt::decide::{Decision, Rules};
+use crate::worker::attempt::decide::Rules;
 use crate::worker::attempt::ending::{Ending, Heard};
 use crate::worker::attempt::outcome::Outcome;
 use crate::worker::attempt::php::course::{Course, Over};
@@ -84,7 +84,11 @@ impl Attempt {
         let judged = match (course.fate.take(), over) {
             (None, Over::Declined) => {
                 end.was_declined = true;
-                self.give_back().await;
+                if course.is_announced {
+                    self.return_announced(&info, elapsed).await;
+                } else {
+                    self.give_back().await;
+                }
                 return None;
             }
             (Some(fate), _) => self.judged(&info, fate, &course),
@@ -120,6 +124,7 @@ impl Attempt {
                 Wake::Said(said) => {
                     let is_declined = matches!(said, Some(Said::Declined));
                     if !is_declined && deadlines.take_announcement() {
+                        course.is_announced = true;
                         self.announce(info, run.began().unwrap_or(began));
                     }
                     let over = self.hear(said, info, run, course, &mut deadlines).await;
@@ -130,6 +135,7 @@ impl Attempt {
                 }
                 Wake::Announce => {
                     deadlines.take_announcement();
+                    course.is_announced = true;
                     self.announce(info, run.began().unwrap_or(began));
                     continue;
                 }
@@ -148,14 +154,18 @@ impl Attempt {
         }
     }
 
-    /// Waits until the last job of a single PHP process is settled; false if the worker has to stop first.
-    pub(super) async fn follows(&self) -> bool {
+    /// Waits until the last job of a single PHP process is settled; false if that was given up, or the worker has to
+    /// stop first.
+    pub(super) async fn last_is_settled(&self) -> bool {
         if !self.shared.pops_behind_deletion() {
             return true;
         }
+        let settlements = &self.shared.settlements;
+        // If the server is away, a stop must not wait for this job.
+        let _waiting = settlements.waiting.hold();
         tokio::select! {
             biased;
-            () = self.shared.settlements.handed.settled() => true,
+            are_settled = settlements.settle_counts.settled() => are_settled,
             () = self.shared.stops.cut.cancelled() => false,
         }
     }
@@ -163,6 +173,13 @@ impl Attempt {
     /// Puts a job that did not run back where it was.
     pub(crate) async fn give_back(&self) {
         self.settle_for_php(Ending::put_back()).await;
+    }
+
+    /// The same for a job that was announced: observers hear that it is over.
+    async fn return_announced(&self, info: &Arc<JobInfo>, elapsed: Duration) {
+        let circumstances = self.circumstances(info, elapsed, Instant::now(), Heard::default());
+        self.settle_for_php(Ending::put_back_announced(&circumstances))
+            .await;
     }
 
     /// Hands a job over to be settled; waits for that if the next job must not be popped before.
@@ -186,24 +203,19 @@ impl Attempt {
         Ending::of(outcome, decision, effects, &circumstances)
     }
 
-    /// The end, of which the log, the job's last error and observers of exceptions have been told.
+    /// The end of a job that has not failed; the log, the job's last error and observers of exceptions have been told
+    /// of it.
     async fn told(&self, judged: Judged, info: &Arc<JobInfo>, elapsed: Duration) -> Ending {
         log_judged(info, &judged, elapsed);
-        if !matches!(judged.decision, Decision::Fail(_)) {
-            self.keep_error(info, &judged.outcome, &judged.decision)
-                .await;
-            self.emit_exception(info, &judged.outcome, elapsed);
-        }
+        self.keep_error(info, &judged.outcome, &judged.decision)
+            .await;
+        self.emit_exception(info, &judged.outcome, elapsed);
         self.ending(judged, info, elapsed)
     }
 
     async fn end(&self, judged: Judged, info: &Arc<JobInfo>, elapsed: Duration) {
         let ending = self.told(judged, info, elapsed).await;
-        let recording = self.recording_of(&ending.settlement);
         self.settle_for_php(ending).await;
-        if let Some((recording, begun)) = recording {
-            self.wait_until_recorded(recording, begun).await;
-        }
     }
 
     /// The recorder's progress before a job is settled; `None` if the next job need not wait for the record.

@@ -6,6 +6,7 @@ use crate::queue::{Queue as _, Sizes};
 use crate::routing::UnmappedPolicy;
 use crate::time::UnixSeconds;
 use crate::worker::Report;
+use crate::worker::attempt::decide::Decision;
 use crate::worker::stop::{Control, StopReason};
 use crate::worker::test_support::{
     Fault, NOW, S, Scene, Server, job, nothing, payload, payload_of, router,
@@ -279,6 +280,17 @@ async fn a_stop_lets_php_do_what_follows_a_job_that_has_ended() {
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_php_does_not_begin_costs_no_attempt() {
+    let told = declined(Duration::ZERO).await;
+    // A job that is declined at once is not announced.
+    assert_eq!(told, [BEGUN, "JobProcessed uuid-1", "WorkerStopping empty"]);
+    // What was announced is over before it is announced again.
+    let told = declined(S(3)).await;
+    #[rustfmt::skip]
+    assert_eq!(told, [BEGUN, "JobReleased uuid-1", BEGUN, "JobProcessed uuid-1", "WorkerStopping empty"]);
+}
+
+/// What is told of a job that a process declines after this time, and another one runs.
+async fn declined(after: Duration) -> Vec<String> {
     let mut scene = Scene::new(nothing());
     scene.router = router(Vec::new(), UnmappedPolicy::Php, nothing());
     scene.server.push(&[job(1)]).await;
@@ -286,7 +298,7 @@ async fn a_job_that_php_does_not_begin_costs_no_attempt() {
     scene.pool = Some(pool.clone());
     let server = Arc::clone(&scene.server);
     let playing = async {
-        pool.offer().decline().await;
+        pool.offer().decline(after).await;
         let member = pool.offer().job().await;
         assert_eq!(member.info().attempts, 1);
         member.says(Said::Deleted { last: true }).await;
@@ -298,10 +310,9 @@ async fn a_job_that_php_does_not_begin_costs_no_attempt() {
         ran = scene.run() => ran,
         () = playing => unreachable!("it waits for ever"),
     };
-    // A job that was declined is not announced.
-    assert_eq!(told, [BEGUN, "JobProcessed uuid-1", "WorkerStopping empty"]);
     assert_eq!(report.jobs_processed, 1);
     assert_eq!(server.sizes().await, nothing_left());
+    told
 }
 
 #[tokio::test(start_paused = true)]

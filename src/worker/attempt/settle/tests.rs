@@ -186,7 +186,7 @@ async fn a_job_without_an_attempt_left_fails_with_the_error_of_its_last_one() {
     });
     let candidate = shared.triage.triage(&job.payload, &job.queue);
     let placement = crate::worker::attempt::Placement::Local;
-    let run = crate::worker::attempt::run(Arc::clone(&shared), job, candidate, 1, None, placement);
+    let run = crate::worker::attempt::run(Arc::clone(&shared), job, candidate, 1, placement);
     run.await;
     drop(shared);
     let settlements = settling.await.unwrap();

@@ -13,7 +13,7 @@ struct Scene {
     jobs: Vec<Arc<ReservedJob>>,
     running: Arc<Running>,
     told: Told,
-    handed: Arc<Handed>,
+    settle_counts: Arc<SettleCounts>,
     returns: Arc<Returns>,
     spooled: Arc<Notify>,
     left: Arc<Left>,
@@ -31,7 +31,7 @@ impl Scene {
         let (sender, received) = mpsc::channel(64);
         let told = Told::default();
         let observer: Arc<dyn Observer> = Arc::new(told.clone());
-        let (running, handed) = (Arc::<Running>::default(), Arc::<Handed>::default());
+        let (running, settle_counts) = (Arc::<Running>::default(), Arc::<SettleCounts>::default());
         let (returns, left) = (Arc::<Returns>::default(), Arc::<Left>::default());
         let (spooled, give_up) = (Arc::new(Notify::new()), CancellationToken::new());
         let settler = Settler {
@@ -41,7 +41,7 @@ impl Scene {
             spooled: Arc::clone(&spooled),
             left: Arc::clone(&left),
             returns: Arc::clone(&returns),
-            handed: Arc::clone(&handed),
+            settle_counts: Arc::clone(&settle_counts),
             give_up: give_up.clone(),
             over_at: OnceLock::new(),
         };
@@ -55,7 +55,7 @@ impl Scene {
             jobs,
             running,
             told,
-            handed,
+            settle_counts,
             returns,
             spooled,
             left,
@@ -84,7 +84,7 @@ impl Scene {
             &circumstances,
         );
         let (done, settled) = oneshot::channel();
-        self.handed.hand_over();
+        self.settle_counts.note_ended();
         let pending = PendingSettlement {
             job: Arc::clone(job),
             ending: Ending {
@@ -93,6 +93,7 @@ impl Scene {
             },
             number: number as u64,
             done: Some(done),
+            may_be_done: false,
         };
         assert!(self.sender.try_send(pending).is_ok());
         settled
@@ -144,10 +145,10 @@ async fn jobs_that_end_during_a_call_share_the_next_one() {
 #[tokio::test(start_paused = true)]
 async fn a_settlement_that_is_sent_again_after_a_lost_reply_counts_as_done() {
     let scene = Scene::of(1).await;
-    let (server, told, handed) = (
+    let (server, told, settle_counts) = (
         Arc::clone(&scene.server),
         scene.told.clone(),
-        Arc::clone(&scene.handed),
+        Arc::clone(&scene.settle_counts),
     );
     server.next("settle", [Some(Fault::ReplyLost)]);
     let settled = scene.end(0, Settlement::Delete);
@@ -156,9 +157,24 @@ async fn a_settlement_that_is_sent_again_after_a_lost_reply_counts_as_done() {
     assert_eq!(told.take(), ["JobProcessed uuid-0"]);
     assert_eq!(server.sizes_of("settle"), [1, 1]);
     // Both calls are one job.
-    assert!(handed.are_settled());
-    handed.hand_over();
-    assert!(!handed.are_settled());
+    assert!(settle_counts.are_settled());
+    settle_counts.note_ended();
+    assert!(!settle_counts.are_settled());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_another_worker_took_while_the_server_refused_its_end_is_gone() {
+    let scene = Scene::of(1).await;
+    let (server, told) = (Arc::clone(&scene.server), scene.told.clone());
+    server.refuses(|_| Some(Fault::Refused));
+    let settled = scene.end(0, recording(Spool::FollowUps));
+    tokio::time::sleep(S(60)).await;
+    scene.server.jobs.clear(&"default".into()).await.unwrap();
+    server.refuses(|_| None);
+    // What follows the end is done by the worker that has the job.
+    assert_eq!(settled.await, Ok(Settled::Gone));
+    assert_eq!(scene.finish().await, 0);
+    assert_eq!(told.take(), ["JobProcessed uuid-0 gone"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -239,13 +255,13 @@ async fn a_job_whose_effects_are_refused_keeps_no_other_from_its_end() {
 async fn a_push_to_a_key_that_is_no_queue_is_given_up_and_its_job_runs_again() {
     let scene = Scene::of(1).await;
     let (server, running) = (Arc::clone(&scene.server), Arc::clone(&scene.running));
-    let (told, handed) = (scene.told.clone(), Arc::clone(&scene.handed));
+    let (told, settle_counts) = (scene.told.clone(), Arc::clone(&scene.settle_counts));
     server.refuses(|settlement| is_finish(settlement).then_some(Fault::Impossible));
     let settled = scene.end(0, pushing());
-    assert_eq!(settled.await, Ok(Settled::Gone));
+    assert!(settled.await.is_err(), "it is not settled");
     assert_eq!(scene.finish().await, 1);
     // The reservation is no longer renewed, so that it ends.
-    assert!(running.is_empty() && handed.are_settled());
+    assert!(running.is_empty() && settle_counts.are_settled());
     assert_eq!(server.sizes().await.reserved, 1);
     assert_eq!(told.take(), [] as [String; 0]);
 }

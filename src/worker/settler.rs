@@ -17,13 +17,13 @@ use crate::connection::Reconnect;
 use crate::connection::is_away;
 use crate::outbox::left::Left;
 use crate::payload::JobUuid;
-use crate::queue::{Effect, Queue, ReservedJob, Settled, Settlement, Spool, Unsettled};
+use crate::queue::{Ability, Effect, Queue, ReservedJob, Settled, Settlement, Spool, Unsettled};
 use crate::shown::with_causes;
 use crate::time::UnixSeconds;
 use crate::worker::attempt::ending::{Ending, Report};
 use crate::worker::event::{Event, Observers};
-use crate::worker::handed::Handed;
 use crate::worker::renew::Running;
+use crate::worker::settle_counts::SettleCounts;
 
 /// A job that has ended, on the way to the server.
 pub(super) struct PendingSettlement {
@@ -33,6 +33,8 @@ pub(super) struct PendingSettlement {
     pub(super) number: u64,
     /// Notified when the job is settled, if the attempt waits for that.
     pub(super) done: Option<oneshot::Sender<Settled>>,
+    /// Whether an earlier try may have settled it, so that it is no news that the reservation is gone.
+    pub(super) may_be_done: bool,
 }
 
 impl PendingSettlement {
@@ -68,7 +70,7 @@ pub(super) struct Settler {
     /// Notified when a job will come back to its queue.
     pub(super) returns: Arc<Returns>,
     /// Counts what is sent and settled.
-    pub(super) handed: Arc<Handed>,
+    pub(super) settle_counts: Arc<SettleCounts>,
     /// Cancelled at the worker's stop deadline: from then on settling does not wait for a server that stays away.
     pub(super) give_up: CancellationToken,
     /// When settling ends in any case; one moment for all jobs, set when `give_up` is seen.
@@ -200,6 +202,7 @@ impl Settler {
                     jobs = batch.len(),
                     "jobs could not be settled; they stay reserved until `retry_after`"
                 );
+                self.settle_counts.note_given_up(batch.len());
                 return batch.len();
             }
             match self.try_settle(batch, true).await {
@@ -239,12 +242,11 @@ impl Settler {
             jobs = count,
             "jobs cannot push what is to follow them; they stay reserved until `retry_after` and are run again"
         );
-        self.handed.settle(count);
+        self.settle_counts.note_settled(count);
         for pending in batch {
             self.running.remove(pending.number);
-            if let Some(done) = pending.done {
-                // The attempt may have stopped waiting.
-                let _ = done.send(Settled::Gone);
+            if let Report::Ended(end) = pending.ending.report {
+                end.emit_left(&self.observers);
             }
         }
         count
@@ -265,7 +267,7 @@ impl Settler {
     ) -> Result<Vec<Settled>, Option<Unsettled>> {
         let mut settling = self.queue.settle(rows);
         if !asked_again {
-            self.handed.send(rows.len());
+            self.settle_counts.note_sent(rows.len());
         }
         // The first poll sends it, or takes its place in front of the next pop.
         let settled = futures_util::poll!(settling.as_mut());
@@ -295,9 +297,10 @@ impl Settler {
             Err(Some(Unsettled { settled, source })) => (settled, Some(source)),
         };
         let is_unknown = (error.as_ref()).is_some_and(crate::queue::Error::is_of_unknown_outcome);
+        let is_in_one_step = (self.queue.abilities()).has(Ability::FinishesInOneStep);
         let mut left = Vec::new();
         let mut done = Vec::with_capacity(batch.len());
-        for (pending, settled) in batch.into_iter().zip(settled) {
+        for (mut pending, settled) in batch.into_iter().zip(settled) {
             match settled {
                 Some(settled) => done.push((pending, settled)),
                 None if is_unknown && pending.comes_back_the_same() => {
@@ -307,10 +310,13 @@ impl Settler {
                     );
                     done.push((pending, Settled::Done));
                 }
-                None => left.push(pending),
+                None => {
+                    pending.may_be_done |= is_unknown || !is_in_one_step;
+                    left.push(pending);
+                }
             }
         }
-        self.tell_of(done, asked_again);
+        self.tell_of(done);
         match error.filter(|_| !left.is_empty()) {
             None => Ok(()),
             Some(error) => Err((left, Some(error))),
@@ -318,7 +324,7 @@ impl Settler {
     }
 
     /// Tells all interested tasks that jobs are settled.
-    fn tell_of(&self, done: Vec<(PendingSettlement, Settled)>, asked_again: bool) {
+    fn tell_of(&self, done: Vec<(PendingSettlement, Settled)>) {
         let spools = |spool| done.iter().any(|(pending, _)| pending.spools(spool));
         if spools(Spool::FailedJobs) {
             self.spooled.notify_one();
@@ -338,9 +344,9 @@ impl Settler {
         }
         for (pending, settled) in done {
             self.running.remove(pending.number);
-            finish(pending, settled, asked_again, &self.observers);
+            finish(pending, settled, &self.observers);
         }
-        self.handed.settle(count);
+        self.settle_counts.note_settled(count);
     }
 }
 
@@ -361,9 +367,13 @@ const LAST_TRIES: Duration = Duration::from_millis(100);
 /// How long settling waits for a lost server after the worker's stop deadline.
 const LAST_CHANCE: Duration = Duration::from_secs(3);
 
-fn finish(pending: PendingSettlement, settled: Settled, asked_again: bool, observers: &Observers) {
+fn finish(pending: PendingSettlement, settled: Settled, observers: &Observers) {
     // After a lost reply, "gone" mostly means that the first call succeeded.
-    let settled = if asked_again { Settled::Done } else { settled };
+    let settled = if pending.may_be_done {
+        Settled::Done
+    } else {
+        settled
+    };
     let PendingSettlement {
         job, ending, done, ..
     } = pending;

@@ -1,29 +1,31 @@
-//! How far the settling of ended jobs has come, for a worker with one slot.
+//! How far the settling of ended jobs has come, for a worker with one slot or one PHP process.
 //!
 //! Such a worker runs one job after the other: the next one begins when the last one is settled. The pop need not
 //! wait for that. It is sent right behind the settlement, on the same connection, so that both take one round trip.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::Notify;
 
 /// Counts of ended jobs since the worker's start.
 #[derive(Debug, Default)]
-pub(crate) struct Handed {
-    /// Handed over to be settled.
+pub(crate) struct SettleCounts {
+    /// Ended, and given to the settler.
     over: AtomicU64,
     /// Whose settlement was sent for the first time.
     sent: AtomicU64,
     /// Settled, or given up.
     settled: AtomicU64,
+    /// Whether some will never be settled by this worker.
+    are_given_up: AtomicBool,
     changed: Notify,
     /// Notified, too, when jobs are settled, for attempts that wait for it.
     all_settled: Notify,
 }
 
-impl Handed {
-    /// Notes that a job is about to be handed over.
-    pub(crate) fn hand_over(&self) {
+impl SettleCounts {
+    /// Notes that a job has ended, before its end goes to the settler.
+    pub(crate) fn note_ended(&self) {
         self.over.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -31,40 +33,46 @@ impl Handed {
     ///
     /// The loop is notified before the task of the connection, so that the pop goes to the server in one piece with
     /// them.
-    pub(super) fn send(&self, jobs: usize) {
+    pub(super) fn note_sent(&self, jobs: usize) {
         self.sent.fetch_add(jobs as u64, Ordering::Relaxed);
         self.changed.notify_one();
     }
 
     /// Notes that jobs are settled.
-    pub(super) fn settle(&self, jobs: usize) {
+    pub(super) fn note_settled(&self, jobs: usize) {
         self.settled.fetch_add(jobs as u64, Ordering::Relaxed);
         self.changed.notify_one();
         self.all_settled.notify_waiters();
     }
 
-    /// Whether all jobs that were handed over are settled.
+    /// Notes that jobs could not be settled before the worker's end.
+    pub(super) fn note_given_up(&self, jobs: usize) {
+        self.are_given_up.store(true, Ordering::Relaxed);
+        self.note_settled(jobs);
+    }
+
+    /// Whether all jobs that have ended are settled.
     pub(super) fn are_settled(&self) -> bool {
         self.settled.load(Ordering::Relaxed) >= self.over.load(Ordering::Relaxed)
     }
 
-    /// Waits until all jobs that were handed over are settled.
+    /// Waits until all jobs that have ended are settled; false if some were given up.
     ///
     /// # Cancel safety
     ///
     /// Nothing is lost.
-    pub(crate) async fn settled(&self) {
+    pub(crate) async fn settled(&self) -> bool {
         loop {
             let mut changed = std::pin::pin!(self.all_settled.notified());
             changed.as_mut().enable();
             if self.are_settled() {
-                return;
+                return !self.are_given_up.load(Ordering::Relaxed);
             }
             changed.await;
         }
     }
 
-    /// Waits until the settlements of all jobs that were handed over are sent.
+    /// Waits until the settlements of all jobs that have ended are sent.
     ///
     /// # Cancel safety
     ///
@@ -93,21 +101,29 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_pop_waits_for_the_sending_and_a_job_for_the_settling() {
-        let handed = Handed::default();
+        let settle_counts = SettleCounts::default();
         let sent = async || {
             let wait = Duration::from_secs(1);
-            tokio::time::timeout(wait, handed.sent()).await.is_ok()
+            tokio::time::timeout(wait, settle_counts.sent())
+                .await
+                .is_ok()
         };
-        assert!(sent().await && handed.are_settled());
-        handed.settled().await;
-        handed.hand_over();
-        assert!(!sent().await && !handed.are_settled());
-        handed.send(1);
-        assert!(sent().await && !handed.are_settled());
-        let mut settled = std::pin::pin!(handed.settled());
+        assert!(sent().await && settle_counts.are_settled());
+        assert!(settle_counts.settled().await);
+        settle_counts.note_ended();
+        assert!(!sent().await && !settle_counts.are_settled());
+        settle_counts.note_sent(1);
+        assert!(sent().await && !settle_counts.are_settled());
+        let mut settled = std::pin::pin!(settle_counts.settled());
         assert!(futures_util::poll!(settled.as_mut()).is_pending());
-        handed.settle(1);
-        settled.await;
-        assert!(sent().await && handed.are_settled());
+        settle_counts.note_settled(1);
+        assert!(settled.await);
+        assert!(sent().await && settle_counts.are_settled());
+        // No job begins behind one that this worker could not settle.
+        settle_counts.note_ended();
+        let mut settled = std::pin::pin!(settle_counts.settled());
+        assert!(futures_util::poll!(settled.as_mut()).is_pending());
+        settle_counts.note_given_up(1);
+        assert!(!settled.await && settle_counts.are_settled());
     }
 }
