@@ -28,7 +28,8 @@ pub trait Handler: Send + Sync + 'static {
     /// deadline has passed.
     fn handle(&self, context: JobContext) -> BoxFuture<'_, Result<(), BoxError>>;
 
-    /// Called after the job failed for good and was recorded, like `failed()` of a PHP job.
+    /// Called after the job failed for good and its record was left for the app's `failed_jobs`, like `failed()` of a
+    /// PHP job.
     fn failed(&self, context: JobContext, error: Arc<FailureText>) -> BoxFuture<'_, ()> {
         drop((context, error));
         Box::pin(std::future::ready(()))

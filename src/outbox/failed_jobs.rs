@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::connection::Reconnect;
 use crate::failed::{FailedJob, FailedJobs, Recorded};
-use crate::outbox::lease::{Drained, Lease, Progress, unreachable};
+use crate::outbox::lease::{Drained, Lease, Progress, list_unreachable};
 use crate::outbox::parts::{Part, Parts, worst};
 use crate::queue::{Ledger, QueueName, Spool};
 use crate::shown::with_causes;
@@ -215,7 +215,7 @@ impl Recorder {
             let records = match hold.ledger().read(Spool::FailedJobs, left, PAGE).await {
                 Ok(records) if records.is_empty() => return drained,
                 Ok(records) => records,
-                Err(error) => return unreachable(&error),
+                Err(error) => return list_unreachable(&error),
             };
             for record in records {
                 let bring = async {
@@ -233,7 +233,7 @@ impl Recorder {
                             // Without the lease another process empties the spool.
                             Ok(0) => return Drained::Later,
                             Ok(_) => {}
-                            Err(error) => return unreachable(&error),
+                            Err(error) => return list_unreachable(&error),
                         }
                     }
                     Ok(false) => {

@@ -33,7 +33,7 @@ use crate::cache::{self, Cache};
 use crate::connection::Reconnect;
 use crate::handler::Services;
 use crate::outbox::follow_up::{Count, FollowUp};
-use crate::outbox::lease::{Drained, Hold, Lease, Progress, unreachable};
+use crate::outbox::lease::{Drained, Hold, Lease, Progress, list_unreachable};
 use crate::outbox::left::Left;
 use crate::outbox::parts::{Part, Parts, worst};
 use crate::queue::{ConnectionName, Effect, Ledger, Queue, QueueName, Spool};
@@ -73,7 +73,7 @@ const BETWEEN_PASSES: Duration = Duration::from_millis(500);
 /// between; PHP's job then runs again.
 const GATHER: Duration = Duration::from_millis(200);
 
-/// Most problems that are logged until all is done.
+/// Most problems that are remembered as logged.
 const MOST_PROBLEMS: usize = 64;
 
 /// What was already logged, so that it is not logged every second.
@@ -90,7 +90,10 @@ pub(super) struct Said {
 
 impl Said {
     pub(super) fn problem(&mut self, what: &'static str, error: String) {
-        if self.problems.len() < MOST_PROBLEMS && self.problems.insert(error.clone()) {
+        if self.problems.len() >= MOST_PROBLEMS {
+            self.problems.clear();
+        }
+        if self.problems.insert(error.clone()) {
             tracing::error!(
                 error,
                 what,
@@ -214,7 +217,7 @@ impl Follower {
                 .await
             {
                 Ok(records) => records,
-                Err(error) => return unreachable(&error),
+                Err(error) => return list_unreachable(&error),
             };
             let is_end = records.is_empty();
             if is_end || left - first >= MOST_LEFT {
@@ -232,7 +235,7 @@ impl Follower {
                 None | Some(Done::Lost) => return Drained::Later,
                 Some(Done::All) => {}
                 Some(Done::Left(more)) => left += more,
-                Some(Done::Unreachable(error)) => return unreachable(&error),
+                Some(Done::Unreachable(error)) => return list_unreachable(&error),
             }
             if std::mem::take(&mut said.has_counted) {
                 let gathering = async {
@@ -426,4 +429,63 @@ pub(super) enum Pushing {
     Waits,
     /// Another process has the lease.
     Lost,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::{FileStore, FileStoreOptions, Stores};
+    use crate::queue::MemoryQueue;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_record_that_cannot_be_done_makes_the_others_wait_for_half_a_second_at_most() {
+        let directory = tempfile::tempdir().unwrap();
+        let queue = Arc::new(MemoryQueue::new(None));
+        queue.spool_record(Spool::FollowUps, b"from another program".to_vec());
+        let options = FileStoreOptions {
+            directory: directory.path().to_owned(),
+            lock_directory: directory.path().to_owned(),
+            permission: None,
+            separate_locks: true,
+        };
+        let cache = Cache::file(FileStore::new(options, Clock::System));
+        let lock = cache.lock("lock", "me", Duration::from_secs(3600));
+        let mut services = Services::default();
+        services.stores = Some(Stores::new("files", move |_: &str| {
+            Ok::<_, std::convert::Infallible>(cache.clone())
+        }));
+        let (left, last) = (Arc::<Left>::default(), CancellationToken::new());
+        let follower = Follower {
+            ledger: Arc::clone(&queue) as _,
+            queues: vec!["default".into()],
+            services: Arc::new(services),
+            queue: Arc::clone(&queue) as _,
+            connection: "redis".into(),
+            clock: Clock::System,
+            left: Arc::clone(&left),
+            last: last.clone(),
+            progress: Progress::default(),
+        };
+        let following = tokio::spawn(keep_following(follower));
+        // By now the waits between two passes without news are seconds long.
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        for _ in 0..3 {
+            assert!(lock.acquire().await.unwrap());
+            let unlock = FollowUp::Unlock {
+                store: "files".to_owned(),
+                name: lock.name().to_owned(),
+                owner: Some("me".to_owned()),
+            };
+            queue.spool_record(Spool::FollowUps, unlock.to_record());
+            left.note();
+            let noted = Instant::now();
+            while lock.current_owner().await.unwrap().is_some() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            assert!(noted.elapsed() <= BETWEEN_PASSES + Duration::from_millis(100));
+        }
+        last.cancel();
+        assert_eq!(following.await.unwrap(), Drained::Failed);
+        assert_eq!(queue.spool(Spool::FollowUps).len(), 1);
+    }
 }

@@ -48,7 +48,7 @@ impl Progress {
 }
 
 /// The result of a pass that could not reach the list.
-pub(crate) fn unreachable(error: &Error) -> Drained {
+pub(crate) fn list_unreachable(error: &Error) -> Drained {
     // The loop that pops reports a server that is gone.
     tracing::debug!(error = with_causes(error), "could not reach the spool");
     Drained::Failed
@@ -121,7 +121,7 @@ impl Lease {
         match ledger.read(spool, 0, 1).await {
             Ok(records) if records.is_empty() => return Err(Drained::All),
             Ok(_) => {}
-            Err(error) => return Err(unreachable(&error)),
+            Err(error) => return Err(list_unreachable(&error)),
         }
         let holder = format!("{:016x}", fastrand::u64(..));
         match ledger.lease(spool, &holder, LIVES).await {
@@ -135,7 +135,7 @@ impl Lease {
                 renew_at: Instant::now() + RENEW,
             }),
             Ok(false) => Err(Drained::Later),
-            Err(error) => Err(unreachable(&error)),
+            Err(error) => Err(list_unreachable(&error)),
         }
     }
 

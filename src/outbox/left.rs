@@ -9,16 +9,16 @@ use crate::outbox::lease::Drained;
 /// The follow-ups of this worker's jobs, and how many of them are done.
 #[derive(Debug)]
 pub(crate) struct Left {
-    /// How many records were left.
+    /// How many calls that settle jobs have left records.
     pub(super) noted: AtomicU64,
     pub(super) told: Notify,
     done: watch::Sender<LeftDone>,
 }
 
-/// How many of the records are done.
+/// How many of these calls' records are done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct LeftDone {
-    /// Number of records done.
+    /// Number of calls.
     up_to: u64,
     /// Something could not be reached, so the rest may take long.
     is_stuck: bool,
@@ -35,7 +35,7 @@ impl Default for Left {
 }
 
 impl Left {
-    /// Notes that a record was left.
+    /// Notes that a call has left records.
     pub(crate) fn note(&self) {
         self.noted.fetch_add(1, Ordering::Release);
         self.told.notify_one();
@@ -52,7 +52,7 @@ impl Left {
         self.done.subscribe()
     }
 
-    /// Notes the end of a pass that began when `noted` records had been left.
+    /// Notes the end of a pass that began when `noted` calls had left records.
     pub(super) fn pass_ended(&self, noted: u64, drained: Drained) {
         self.done.send_if_modified(|done| {
             let up_to = if drained == Drained::All {

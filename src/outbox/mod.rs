@@ -1,8 +1,9 @@
-//! The outbox: what ended jobs bring about on other servers than that of their queue.
+//! The outbox: what ended jobs bring about that is not one step with their end.
 //!
-//! The script call that ends a job leaves a record for each such thing. A task
-//! that holds a lease carries the records out in order, and removes each of them
-//! once it is done. Records that a worker leaves are carried out by the next one.
+//! These are rows of failed jobs, counts of batches, and locks and pushes on other servers than that of the queue.
+//! The call that ends a job leaves a record for each. A task that holds a lease carries the records out, first those
+//! that free locks, and removes each record once it is done. Records that a worker leaves are carried out by the next
+//! one.
 
 mod count;
 pub(crate) mod failed_jobs;

@@ -69,7 +69,7 @@ pub struct ReservedJob {
     pub lease: Option<UnixSeconds>,
     /// The number that the pop's [`Choose`] gave this job; `None` if it was not asked.
     pub choice: Option<usize>,
-    /// The driver's key to find the job again; no other code reads it. Redis: the payload as it was reserved.
+    /// The driver's key to find the job again. Redis: the payload as it was reserved, which PHP shows its jobs.
     pub ticket: Arc<[u8]>,
     /// What its server calls the job, where the end of a job is not one step.
     pub delivery: Option<Delivery>,

@@ -119,7 +119,7 @@ pub enum Event<'a> {
     JobExceptionOccurred(&'a JobException<'a>),
     /// An attempt threw, or panicked, and the job will be tried again.
     JobReleasedAfterException(&'a JobEnd<'a>),
-    /// The job failed for good and was recorded.
+    /// The job failed for good; its row of `failed_jobs` may come a moment later.
     JobFailed(&'a JobEnd<'a>),
     /// An attempt ran longer than its timeout: the job has failed, or stays reserved until it may be tried again.
     JobTimedOut(&'a JobEnd<'a>),

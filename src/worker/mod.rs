@@ -1,13 +1,13 @@
 //! Takes jobs from queues, runs them, and makes sure that each is settled.
 //!
 //! ```text
-//! fetch ──▶ job task: parse, route, judge, run, judge ──▶ settle ──▶ observers
-//!   ▲            │ a slot each                              │
-//!   └── slot ────┘                                          └─ one call for many jobs
+//! pop, triage ──▶ task of a job: limits, run, decision, ending ──▶ settler ──▶ observers
+//!   ▲                   │ a slot each                               │
+//!   └────── slot ───────┘                                           └─ one call for many jobs
 //! ```
 //!
-//! A slot is free before a job is popped, so no job is reserved that cannot run. The code that holds a reserved
-//! job settles it: there is no early return between pop and settle.
+//! A slot is free before a job is popped, so no job is reserved that cannot run. docs/architecture.md follows a job
+//! through all files.
 
 use std::sync::Arc;
 

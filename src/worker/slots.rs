@@ -38,7 +38,7 @@ pub(super) struct Slots {
     released: u64,
     /// Jobs that run in PHP.
     in_php: Gauge,
-    /// PHP jobs whose end is not yet written to the queue.
+    /// PHP jobs whose end is not yet settled, and whose deletion is not yet sent.
     unsettled_in_php: Gauge,
 }
 
@@ -89,8 +89,8 @@ impl Slots {
         self.in_php.count()
     }
 
-    /// Whether the end of every PHP job is written to the queue.
-    pub(super) fn is_php_settled(&self) -> bool {
+    /// Whether a single PHP process may be given another job: the end of its last one is settled, or its deletion sent.
+    pub(super) fn may_pop_for_one_process(&self) -> bool {
         self.unsettled_in_php.count() == 0
     }
 
@@ -322,12 +322,12 @@ mod tests {
             slots.start(&shared, job, None, Executor::Php);
         }
         assert_eq!((slots.in_php(), slots.free(), slots.len()), (1, 3, 1));
-        assert!(!slots.is_php_settled());
+        assert!(!slots.may_pop_for_one_process());
         // No process waits any more, so the job goes back.
         let end = slots.next_end().await;
         slots.note_end(end);
         assert_eq!((slots.in_php(), slots.begun()), (0, 0));
-        assert!(slots.is_php_settled());
+        assert!(slots.may_pop_for_one_process());
         let settlement = ended.recv().await.unwrap().ending.settlement;
         assert_eq!(settlement, crate::queue::Settlement::PutBack);
     }

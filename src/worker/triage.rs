@@ -1,8 +1,8 @@
-//! Decides once where a job goes: to a handler here, to PHP, to another queue, or to the policy for unmapped jobs.
+//! Decides where a job goes: to a handler here, to PHP, to another queue, or to the policy for unmapped jobs.
 //!
 //! The answer travels with the job until it is settled: its parsed payload, and for a job that runs here the
-//! handler, its middleware, and what its end will bring about. No later code parses, decrypts or routes the job a
-//! second time.
+//! handler, its middleware, and what its end will bring about. Once the job's task has begun, nothing parses,
+//! decrypts or routes it again.
 //!
 //! artisand does not run a job that has a mapping if it could not handle the job's end, or if only PHP has a
 //! middleware of the job. Such a job counts as unmapped, and a [`Refusal`] says why.

@@ -554,7 +554,7 @@ async fn sqlite(directory: &Path, statements: &[&str]) -> Database {
 }
 
 /// Stores of every name in this directory, but for one whose driver is not supported.
-fn file_stores(path: &Path) -> Stores {
+pub(crate) fn file_stores(path: &Path) -> Stores {
     let path = path.to_owned();
     Stores::new("file", move |name: &str| {
         if name == "memcached" {

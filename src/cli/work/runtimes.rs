@@ -1,4 +1,4 @@
-//! The runtimes of a worker: one for its jobs, and one that no job can block.
+//! The runtimes of a worker: for its jobs, for handlers that keep a thread busy, and one that no job can block.
 
 use std::convert::Infallible;
 use std::num::NonZeroUsize;
@@ -64,7 +64,7 @@ impl Runtimes {
         Ok(runtime.spawn(obeying.context("could not listen for signals")?))
     }
 
-    /// Ends both at once: a blocking handler that does not return must not keep the process alive.
+    /// Ends all at once: a blocking handler that does not return must not keep the process alive.
     pub(in crate::cli) fn shut_down(self) {
         self.jobs.shutdown_background();
         let others = self.threads.into_iter().chain(self.overseer);

@@ -225,9 +225,9 @@ impl Channel {
         Ok(())
     }
 
-    /// Answers a process that waits until the failure of its job is written down.
+    /// Answers a process that waits until the end of its job is settled.
     pub(super) async fn answer(&mut self, is_settled: bool) -> std::io::Result<()> {
-        // It has read its job, or it could not have reported a failure.
+        // It has read its job, or it could not have reported an end.
         self.written = usize::MAX;
         let line = format!("{{\"do\":\"settled\",\"settled\":{is_settled}}}\n");
         self.stream.write_all(line.as_bytes()).await

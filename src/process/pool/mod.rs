@@ -13,7 +13,7 @@
 //! read it soon; the member does not begin it after that. A member ends when
 //! Laravel decides so (jobs, time, memory, a restart signal, a lost connection),
 //! when a job ends it, or when it is killed; then another takes its place. A
-//! member never touches a job's bytes in Redis, unless this worker is gone: then
+//! member ends no job in the queue by itself, unless this worker is gone: then
 //! it ends its job as `queue:work` would, if it finishes within a second. After
 //! that the supervisor of [`supervise`](super::supervise) kills the member and
 //! its process group. Without a call of `supervise` the member runs its job to

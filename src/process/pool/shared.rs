@@ -107,7 +107,7 @@ pub(super) struct Assignment {
     /// The time before which no other worker can have the job; `None` if the reservation does not expire.
     pub(super) lease: Option<Instant>,
     pub(super) said: mpsc::Sender<Said>,
-    /// Whether the failure that the member reported was written down.
+    /// Whether the end that the member reported, and waits for, was settled.
     pub(super) answers: mpsc::Receiver<bool>,
     pub(super) kill: CancellationToken,
     /// When the member was given the job; before that it may have been busy.
@@ -298,7 +298,7 @@ impl Run {
         self.begun.get().copied()
     }
 
-    /// Tells PHP whether a failure was written down: PHP then continues after the failure, or throws.
+    /// Tells PHP whether the end that it waits for was settled: PHP then continues behind it, or throws.
     pub fn answer(&self, is_settled: bool) {
         // A process that has ended does not need the answer.
         let _ = self.answers.try_send(is_settled);

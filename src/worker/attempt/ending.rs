@@ -191,7 +191,7 @@ impl Told {
                 Outcome::Threw {
                     failure: thrown, ..
                 }
-                // PHP throws the exception a second time, when it reads the job to call its class's `failed()`.
+                // Laravel meets the exception again when it reads the job to call its class's `failed()`.
                 | Outcome::ModelMissing {
                     failure: thrown, ..
                 }

@@ -1,4 +1,4 @@
-//! Takes one reserved job from its bytes to its verdict. Every path through here settles the job.
+//! Takes one reserved job to its ending. Every path settles the job, unless another worker may have it.
 
 pub(crate) mod decide;
 mod elsewhere;
@@ -52,7 +52,7 @@ pub(crate) enum Placement {
     Php {
         /// The process; `None` if it has ended.
         seat: Option<Seat>,
-        /// Counts the job until its end is written to the queue.
+        /// Counts the job until its end is settled, or its deletion sent.
         unsettled: Held,
     },
 }
@@ -91,14 +91,14 @@ impl Ended {
 impl Drop for Attempt {
     fn drop(&mut self) {
         if !self.is_handed_in.load(Ordering::Relaxed) {
-            // The attempt ended without a verdict: let the reservation run out, so that another worker gets the
+            // The task was dropped: let the reservation run out, so that another worker gets the
             // job.
             self.shared.leases.running.remove(self.number);
         }
     }
 }
 
-/// Runs a reserved job and hands over its verdict.
+/// Runs a reserved job and gives its ending to the settler.
 pub(crate) async fn run(
     shared: Arc<Shared>,
     job: Arc<ReservedJob>,

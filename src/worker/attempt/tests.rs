@@ -39,7 +39,7 @@ async fn scene(scene: Scene) -> (Arc<Shared>, Ends, Arc<ReservedJob>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reservation_is_renewed_until_the_verdict_is_handed_over_and_settled() {
+async fn a_reservation_is_renewed_until_its_job_is_settled() {
     let (shared, mut ends, job) = scene(Scene::new(nothing())).await;
     let attempt = attempt_of(&shared, &job);
     attempt.settle(Ending::put_back()).await;
@@ -49,7 +49,7 @@ async fn a_reservation_is_renewed_until_the_verdict_is_handed_over_and_settled()
     // An attempt that is dropped halfway lets its reservation run out.
     drop(attempt_of(&shared, &job));
     assert!(!shared.leases.running.has(1));
-    // So does one whose verdict nothing takes any more.
+    // So does one whose ending nothing takes any more.
     drop(ends);
     let attempt = attempt_of(&shared, &job);
     attempt.settle(Ending::put_back()).await;

@@ -93,7 +93,7 @@ impl Completion {
         mapping: Option<usize>,
     ) -> Result<Self, Refusal> {
         let services = &app.services;
-        // What does not run here has no lock but one that is known: it fails in any case.
+        // A job without a mapping is about to fail; if nothing says that it is unique, it has no lock.
         let is_never_unique = mapping.is_none_or(|position| {
             let mapping = app.router.mapping(position);
             mapping.is_some_and(|mapping| mapping.is_never_unique)

@@ -163,12 +163,13 @@ impl Run {
 
     /// PHP processes that wait for a job.
     ///
-    /// With `--once`, PHP also waits until local jobs have ended. With a single process, job N is settled before job
-    /// N+1 is popped, as in `queue:work`.
+    /// With `--once`, PHP also waits until local jobs have ended. With a single process, the deletion of job N is sent,
+    /// and any other end of it settled, before job N+1 is popped; job N+1 begins when job N is settled, as in
+    /// `queue:work`.
     fn php_slots(&self) -> Option<NonZeroUsize> {
         let pool = self.shared.pool.as_ref()?;
         let is_free = (!self.options.stop.once || self.slots.is_empty())
-            && (pool.size() > 1 || self.slots.is_php_settled());
+            && (pool.size() > 1 || self.slots.may_pop_for_one_process());
         NonZeroUsize::new(pool.waiting().min(self.left())).filter(|_| is_free)
     }
 

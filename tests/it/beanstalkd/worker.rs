@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use artisand::handler::{self, JobContext};
+use artisand::handler::{self, JobContext, Services};
 use artisand::payload::Pattern;
 use artisand::queue::{MemoryQueue, Queue as _, Sizes, Spool};
 use artisand::routing::{HandlerChoice, Mapping, Registry, Router, UnmappedPolicy};
@@ -15,6 +15,7 @@ use serde_json::json;
 
 use super::{PATIENCE, in_seconds, queue_of};
 use crate::contract::{name, sizes};
+use crate::follow::file_stores;
 use crate::harness::beanstalkd::Beanstalkd;
 use crate::harness::process::until;
 use crate::worker::payload;
@@ -46,7 +47,11 @@ fn job(n: u32) -> Vec<u8> {
 async fn a_push_that_the_server_refuses_becomes_a_failed_job() {
     let server = Beanstalkd::start_with(&["-z", "500"]);
     let payload = json!({"uuid": "u1", "job": "A@run", "data": "x".repeat(500)}).to_string();
-    let push = json!({"do": "push", "connection": "tubes", "queue": "default", "payload": payload, "due": null, "id": "1"});
+    let directory = tempfile::tempdir().unwrap();
+    let mut services = Services::default();
+    services.stores = Some(file_stores(directory.path()));
+    let wanted = json!({"store": "file", "name": "lock", "owner": "me", "seconds": 0});
+    let push = json!({"do": "push", "connection": "tubes", "queue": "default", "payload": payload, "due": null, "id": "1", "lock": wanted});
     let ledger = Arc::new(MemoryQueue::new(None));
     ledger.spool_record(Spool::FollowUps, push.to_string().into_bytes());
     let options = WorkerOptions {
@@ -61,10 +66,18 @@ async fn a_push_that_the_server_refuses_becomes_a_failed_job() {
     let handler = handler::function(|_: Numbered, _| async { Ok::<(), std::io::Error>(()) });
     let queue = Arc::new(queue_of(&server, 90));
     let ledger_of_worker = Arc::clone(&ledger) as Arc<dyn artisand::queue::Ledger>;
-    let worker = Worker::with_ledger(queue, ledger_of_worker, router(handler), options);
+    let worker = Worker::with_ledger(queue, ledger_of_worker, router(handler), options)
+        .with_services(services);
     let control = Control::new();
     let running = worker.run(&control);
     tokio::time::timeout(PATIENCE, running).await.unwrap();
+    let stores = file_stores(directory.path());
+    let lock = stores.get("file").unwrap().lock("lock", "", Duration::ZERO);
+    assert_eq!(
+        lock.current_owner().await.unwrap(),
+        None,
+        "no job would free it"
+    );
     assert_eq!(ledger.spool(Spool::FollowUps), Vec::<Vec<u8>>::new());
     let failed = ledger.spool(Spool::FailedJobs);
     assert_eq!(failed.len(), 1);

@@ -56,9 +56,9 @@ pub(super) struct Course {
     pub(super) has_timed_out: bool,
     /// Whether observers have been told that the job has begun.
     pub(super) is_announced: bool,
-    /// Whether the end of the job is already written to the queue.
-    pub(super) is_settled: bool,
-    /// Counts the job until its end is written to the queue.
+    /// Whether the end of the job was given to the settler.
+    pub(super) is_end_sent: bool,
+    /// Counts the job until its end is settled, or its deletion sent.
     pub(super) unsettled: Option<Held>,
     /// Delays the record of the failure while PHP writes what follows `fail()`, such as a batch.
     pub(super) failing: Option<Failing>,

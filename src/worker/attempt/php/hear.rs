@@ -28,8 +28,7 @@ impl Attempt {
     ) -> Option<Over> {
         match said {
             Some(Said::Deleted { last }) => self.hear_deletion(last, info, run, course).await,
-            // The last report counts, and a release after a deletion brings the job back. A failed job stays
-            // failed.
+            // The last report counts; a failed job stays failed.
             Some(Said::Released { delay }) if !matches!(course.fate, Some(Fate::Failed { .. })) => {
                 course.fate = Some(Fate::Released(Said::wait(delay)));
             }
@@ -49,7 +48,7 @@ impl Attempt {
             Some(Said::Exception { class, message }) => {
                 let thrown = FailureText::new(class, message);
                 course.thrown = Some(thrown);
-                if course.is_settled {
+                if course.is_end_sent {
                     course.log_thrown(info);
                 }
             }
@@ -87,7 +86,7 @@ impl Attempt {
     ) {
         // After a release there is nothing left to delete.
         course.fate.get_or_insert(Fate::Deleted);
-        let is_settled = course.is_settled || self.settle_early(info, course, run, last).await;
+        let is_settled = course.is_end_sent || self.settle_early(info, course, run, last).await;
         if !last {
             run.answer(is_settled);
         }
@@ -102,7 +101,7 @@ impl Attempt {
         course: &mut Course,
         deadlines: &mut Deadlines,
     ) {
-        let is_settled = course.is_settled || {
+        let is_settled = course.is_end_sent || {
             course.has_timed_out |= fate.is_timeout() || deadlines.is_over_time(run.began());
             course.fate = Some(fate);
             self.settle_failure(info, course, run).await
@@ -122,7 +121,7 @@ impl Attempt {
         };
         let fate = self.with_cause(fate, info).await;
         let judged = self.judged(info, fate, course);
-        course.is_settled = true;
+        course.is_end_sent = true;
         course.failing = self.shared.recording.as_ref().map(Recordings::failing);
         log_judged(info, &judged, elapsed);
         // A job that has failed itself runs on, and returns or throws.
@@ -210,7 +209,7 @@ impl Attempt {
             return false;
         };
         let judged = self.judged(info, fate, course);
-        course.is_settled = true;
+        course.is_end_sent = true;
         if !last {
             let ending = self.told(judged, info, elapsed).await;
             return self.settle_and_wait(ending).await.is_some();

@@ -22,7 +22,7 @@ pub(super) struct Judged {
 }
 
 impl Judged {
-    /// The verdict on a job that Laravel has not settled.
+    /// What becomes of a job that Laravel has not settled.
     pub(super) fn left(outcome: Outcome) -> Self {
         let decision = match outcome {
             Outcome::Stopped => Decision::Release {

@@ -72,7 +72,7 @@ impl Attempt {
             thrown: course.thrown.clone(),
             elapsed,
         };
-        if course.is_settled {
+        if course.is_end_sent {
             self.tell_rest(&info, &course, matches!(over, Over::Done), elapsed);
             drop(course.failing.take());
             if let Some((recording, begun)) = course.recording.take() {
