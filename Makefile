@@ -3,7 +3,7 @@
 .PHONY: demo demo-redis test lint bench setup fuzz thorough torture deb test-deb audit sbom
 
 # Most of the time tests wait: for a delay, a timeout, a reservation that ends.
-export RUST_TEST_THREADS ?= $(shell echo $$((3 * $$(nproc))))
+export RUST_TEST_THREADS ?= $(shell echo $$((4 * $$(nproc))))
 
 # Builds, and drains real captured Laravel payloads from a SQLite file: no server, no PHP.
 demo:
@@ -16,15 +16,16 @@ demo-redis:
 	cargo build --quiet --bin artisand --example push_payloads
 	php-interop/demo
 
-# Tests start thousands of workers, so opt-level 1 halves the time of the suite. `cargo test` alone stays at 0, which
-# compiles faster. Set CARGO_PROFILE_DEV_OPT_LEVEL for another level.
+# Integration tests start thousands of workers, so opt-level 1 halves their time. Unit tests stay at 0, as with
+# `cargo test` alone: compiling them takes longer than running them. Set CARGO_PROFILE_DEV_OPT_LEVEL for another level.
 test thorough torture: export CARGO_PROFILE_DEV_OPT_LEVEL ?= 1
 
 # The whole suite, with Laravel 8, 10 and 13; installs what is missing.
 test: setup
 	cargo build --examples --quiet
-	cargo test --quiet -- --include-ignored
-	CARGO_PROFILE_DEV_OPT_LEVEL=0 cargo test --quiet --lib --no-default-features
+	CARGO_PROFILE_DEV_OPT_LEVEL=0 cargo test --quiet --lib -- --include-ignored
+	cargo test --quiet --test it -- --include-ignored
+	cargo test --quiet --doc
 	@echo "Horizon's records were compared with $${HORIZON_SOURCE:-recordings only: HORIZON_SOURCE names no checkout of laravel/horizon}"
 
 lint:
@@ -32,6 +33,7 @@ lint:
 	cargo clippy --all-targets --all-features -- -D warnings
 	cargo clippy -- -D warnings
 	cargo clippy --lib --no-default-features -- -D warnings
+	cargo check --quiet --lib --profile test --no-default-features
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --lib --quiet
 
 bench:

@@ -93,12 +93,13 @@ impl Said {
         if self.problems.len() >= MOST_PROBLEMS {
             self.problems.clear();
         }
-        if self.problems.insert(error.clone()) {
+        if !self.problems.contains(&error) {
             tracing::error!(
                 error,
                 what,
                 "something is left to do for jobs that have ended; it will be tried again"
             );
+            self.problems.insert(error);
         }
     }
 
@@ -450,10 +451,13 @@ mod tests {
         };
         let cache = Cache::file(FileStore::new(options, Clock::System));
         let lock = cache.lock("lock", "me", Duration::from_secs(3600));
-        let mut services = Services::default();
-        services.stores = Some(Stores::new("files", move |_: &str| {
+        let stores = Stores::new("files", move |_: &str| {
             Ok::<_, std::convert::Infallible>(cache.clone())
-        }));
+        });
+        let services = Services {
+            stores: Some(stores),
+            ..Services::default()
+        };
         let (left, last) = (Arc::<Left>::default(), CancellationToken::new());
         let follower = Follower {
             ledger: Arc::clone(&queue) as _,
