@@ -205,6 +205,18 @@ impl Error {
         }
     }
 
+    /// True if there was no connection to send anything by.
+    pub(crate) fn is_unsent(&self) -> bool {
+        match self {
+            Self::Connect { .. } | Self::NoMaster { .. } | Self::NoNodes(_) => true,
+            Self::Beanstalkd { was_connected, .. } | Self::Sqs { was_connected, .. } => {
+                !was_connected
+            }
+            Self::Away(source) => source.is_unsent(),
+            _ => false,
+        }
+    }
+
     /// True if it is unknown whether the server carried out the command: it may have, and its reply was lost.
     pub fn is_of_unknown_outcome(&self) -> bool {
         match self {

@@ -68,6 +68,18 @@ pub(crate) struct Wanted {
     pub(crate) seconds: u64,
 }
 
+impl Wanted {
+    /// The effect that leaves a record by which the lock is freed.
+    pub(crate) fn unlock(&self) -> Effect {
+        let unlock = FollowUp::Unlock {
+            store: self.store.clone(),
+            name: self.name.clone(),
+            owner: Some(self.owner.clone()),
+        };
+        unlock.effect()
+    }
+}
+
 /// The end of a job that is to be counted in its batch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Count {

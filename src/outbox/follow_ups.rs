@@ -354,8 +354,15 @@ impl Follower {
             }
             FollowUp::Push(push) => match self.push(hold, push, said).await {
                 Ok(Pushing::Pushed) => Ok(()),
-                Ok(Pushing::Here(push)) => {
-                    return self.advance(hold, &[noted.record], &[push]).await;
+                Ok(Pushing::Here(effects)) => {
+                    return match self.advance(hold, &[noted.record], &effects).await {
+                        // The other records have nothing to do with that queue.
+                        Done::Unreachable(error) if error.is_wrong_kind() => {
+                            said.problem("push a job", with_causes(&error));
+                            Done::Left(1)
+                        }
+                        done => done,
+                    };
                 }
                 Ok(Pushing::Waits) => return Done::Left(1),
                 Ok(Pushing::Lost) => return Done::Lost,
@@ -380,7 +387,7 @@ impl Follower {
         cache.map_err(|error| (what, with_causes(&error)))
     }
 
-    pub(super) async fn unlock(&self, store: &str, name: &str, owner: &str) -> Result<(), Problem> {
+    async fn unlock(&self, store: &str, name: &str, owner: &str) -> Result<(), Problem> {
         let what = "free a lock";
         let cache = self.cache(store, what)?;
         let freed = cache::free_lock(&cache, name, Some(owner)).await;
@@ -424,8 +431,8 @@ pub(super) type Problem = (&'static str, String);
 pub(super) enum Pushing {
     /// The push is done, or is not needed.
     Pushed,
-    /// The job is to be pushed in one step with removing its record.
-    Here(Effect),
+    /// The effects, such as the push, are to be carried out in one step with removing the record.
+    Here(Vec<Effect>),
     /// The job's lock must be freed first, which was not possible yet.
     Waits,
     /// Another process has the lease.

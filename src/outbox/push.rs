@@ -76,7 +76,7 @@ impl Follower {
             claim: None,
         };
         let Some(queues) = elsewhere else {
-            return Ok(Pushing::Here(Effect::Push(job)));
+            return Ok(Pushing::Here(vec![Effect::Push(job)]));
         };
         let once = Once {
             id: &push.id,
@@ -96,12 +96,10 @@ impl Follower {
         match pushed {
             Ok(_) => Ok(Pushing::Pushed),
             Err(error) if is_refused_for_ever(&error) => {
-                if let Some(lock) = &push.lock {
-                    // No job will free it.
-                    self.unlock(&lock.store, &lock.name, &lock.owner).await?;
-                }
-                let record = self.refused(push, &error);
-                Ok(Pushing::Here(Effect::Record(record)))
+                let mut effects = vec![Effect::Record(self.refused(push, &error))];
+                // No job will free it; only once it is certain that this record is done, or another one takes the lock.
+                effects.extend(push.lock.as_ref().map(Wanted::unlock));
+                Ok(Pushing::Here(effects))
             }
             Err(error) => Err(failed(error)),
         }

@@ -126,6 +126,10 @@ impl Queue for FailoverQueue {
         &self.abilities
     }
 
+    fn are_apart(&self, one: &QueueName, other: &QueueName) -> bool {
+        self.first.are_apart(one, other)
+    }
+
     fn ping(&self) -> Answer<'_, (), crate::connection::Error> {
         self.first.ping()
     }

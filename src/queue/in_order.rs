@@ -11,8 +11,9 @@
 //! A push that is due to an end is a follow-up: it happens after step 1, and again if the process dies, or the reply is
 //! lost, before the follow-up is removed. Servers of this kind do not recognize a push that is repeated.
 
-use std::sync::Arc;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -42,6 +43,8 @@ pub struct InOrder {
     clock: Clock,
     /// Whether the ledger did not answer: then it is asked before a pop, so that no job loses an attempt in vain.
     is_away: AtomicBool,
+    /// Ends that are noted, of jobs whose deletion has not succeeded.
+    undeleted: Mutex<HashSet<String>>,
 }
 
 /// A job that is to end, and what the ledger notes of it.
@@ -68,7 +71,15 @@ impl InOrder {
             put_off,
             clock,
             is_away: AtomicBool::new(false),
+            undeleted: Mutex::default(),
         }
+    }
+
+    fn undeleted(&self) -> MutexGuard<'_, HashSet<String>> {
+        // Every change is a single insert or remove.
+        self.undeleted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The identity of a job in the ledger: a server that lost its jobs may call another job the same.
@@ -185,6 +196,11 @@ impl InOrder {
         for ((place, (job, settlement)), settled) in places.into_iter().zip(&rows).zip(settled) {
             results[place] = settled;
             if let Some(id) = noted.get(&place) {
+                if settled.is_some() {
+                    self.undeleted().remove(id);
+                } else {
+                    self.undeleted().insert(id.clone());
+                }
                 forgotten.push((id.clone(), settled));
                 // It has ended, even if the server delivers it once more.
                 results[place] = settled.map(|_| Settled::Done);
@@ -250,6 +266,10 @@ impl InOrder {
         for (ending, held) in endings.iter().zip(held) {
             match held {
                 Held::Until(_) => ours.push(ending),
+                // The worker that has it now finds the end noted, and deletes the job.
+                Held::Lost if self.undeleted().remove(&ending.id) => {
+                    results[ending.index] = Some(Settled::Done);
+                }
                 Held::Lost => results[ending.index] = Some(Settled::Gone),
             }
         }

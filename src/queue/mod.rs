@@ -415,6 +415,14 @@ impl Error {
         matches!(self, Self::Script { source, .. } | Self::Sql { source, .. } if source.is_lost_connection())
     }
 
+    /// True if there was no connection to send anything by.
+    pub(crate) fn is_unsent(&self) -> bool {
+        match self {
+            Self::Script { source, .. } | Self::Sql { source, .. } => source.is_unsent(),
+            _ => false,
+        }
+    }
+
     /// True if it is unknown whether the server carried out the command: it may have, and its reply was lost.
     pub fn is_of_unknown_outcome(&self) -> bool {
         match self {

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::event::Observers;
 use super::options::WorkerOptions;
 use super::outbox_tasks::{Following, Recording};
-use super::renew::{Running, keep_renewing};
+use super::renew::{Renewals, Running};
 use super::settle_counts::SettleCounts;
 use super::settler::{PendingSettlement, Returns, Settler, keep_settling};
 use super::stop::Control;
@@ -47,6 +47,7 @@ pub(super) struct Premises<'a> {
     pub(super) observers: &'a Observers,
     pub(super) services: &'a Arc<Services>,
     pub(super) running: &'a Arc<Running>,
+    pub(super) renewals: &'a Arc<Renewals>,
     pub(super) turns: &'a Arc<Turns>,
     pub(super) settle_counts: &'a Arc<SettleCounts>,
     pub(super) failed_jobs: Option<Arc<FailedJobs>>,
@@ -126,23 +127,17 @@ impl Background {
 /// Starts the tasks that renew reservations and watch handlers, on the overseer's runtime if there is one.
 fn start_watching(premises: &Premises<'_>) -> JoinSet<()> {
     let Premises {
-        queue,
         options,
         control,
-        observers,
         running,
+        renewals,
         turns,
         overseer,
         threads,
         ..
     } = premises;
     let mut helpers = JoinSet::new();
-    let renewing = keep_renewing(
-        Arc::clone(queue),
-        Arc::clone(running),
-        (*observers).clone(),
-        options.clock,
-    );
+    let renewing = Arc::clone(renewals).keep_renewing();
     let Some(overseer) = overseer else {
         helpers.spawn(renewing);
         return helpers;

@@ -77,7 +77,7 @@ use intake::Intakes;
 use limits::Limits;
 use linger::{EndCounter, Linger};
 use outbox_tasks::Recording;
-use renew::Running;
+use renew::{Renewals, Renewer, Running};
 use run::Run;
 use settle_counts::SettleCounts;
 use slots::Slots;
@@ -279,6 +279,13 @@ impl Worker {
         let (services, running) = (Arc::new(self.services), Arc::<Running>::default());
         let turns = Arc::new(Turns::new(self.overseer.is_some()));
         let settle_counts = Arc::<SettleCounts>::default();
+        let renewer = Renewer {
+            queue: Arc::clone(&queue),
+            running: Arc::clone(&running),
+            observers: observers.clone(),
+            clock: options.clock,
+        };
+        let renewals = Arc::new(Renewals::new(renewer, self.overseer.as_ref()));
         let (mut background, settlements) = Background::start(Premises {
             queue: &queue,
             ledger: &self.ledger,
@@ -287,6 +294,7 @@ impl Worker {
             observers: &observers,
             services: &services,
             running: &running,
+            renewals: &renewals,
             turns: &turns,
             settle_counts: &settle_counts,
             failed_jobs: self.failed_jobs,
@@ -309,6 +317,7 @@ impl Worker {
             terms: Terms::of(&options),
             leases: Leases {
                 running,
+                renewals,
                 queue: Arc::clone(&queue),
             },
             settlements: Settlements::new(settlements, settle_counts),

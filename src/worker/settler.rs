@@ -17,7 +17,7 @@ use crate::connection::Reconnect;
 use crate::connection::is_away;
 use crate::outbox::left::Left;
 use crate::payload::JobUuid;
-use crate::queue::{Ability, Effect, Queue, ReservedJob, Settled, Settlement, Spool, Unsettled};
+use crate::queue::{Effect, Queue, ReservedJob, Settled, Settlement, Spool, Unsettled};
 use crate::shown::with_causes;
 use crate::time::UnixSeconds;
 use crate::worker::attempt::ending::{Ending, Report};
@@ -158,10 +158,13 @@ pub(super) async fn keep_settling(
 impl Settler {
     /// Settles a batch; returns the jobs that could not be settled, in groups that fail or succeed together.
     async fn settle(&self, batch: Vec<PendingSettlement>) -> Vec<Vec<PendingSettlement>> {
-        let Err((batch, error)) = self.try_settle(batch, false).await else {
-            return Vec::new();
+        let (batch, error) = match self.try_settle(batch, false).await {
+            Ok(()) => return Vec::new(),
+            Err((batch, Some(error))) => (batch, error),
+            // The time is over. What the server may still carry out is not sent again.
+            Err((batch, None)) => return vec![batch],
         };
-        report(error.as_ref(), batch.len());
+        report(Some(&error), batch.len());
         let mut groups: Vec<Vec<PendingSettlement>> = Vec::new();
         for pending in batch {
             let kind = std::mem::discriminant(&pending.ending.settlement);
@@ -297,7 +300,7 @@ impl Settler {
             Err(Some(Unsettled { settled, source })) => (settled, Some(source)),
         };
         let is_unknown = (error.as_ref()).is_some_and(crate::queue::Error::is_of_unknown_outcome);
-        let is_in_one_step = (self.queue.abilities()).has(Ability::FinishesInOneStep);
+        let is_sent = !error.as_ref().is_some_and(crate::queue::Error::is_unsent);
         let mut left = Vec::new();
         let mut done = Vec::with_capacity(batch.len());
         for (mut pending, settled) in batch.into_iter().zip(settled) {
@@ -311,7 +314,9 @@ impl Settler {
                     done.push((pending, Settled::Done));
                 }
                 None => {
-                    pending.may_be_done |= is_unknown || !is_in_one_step;
+                    // Several deletions are not one step.
+                    let is_deletion = pending.ending.settlement == Settlement::Delete;
+                    pending.may_be_done |= is_unknown || (is_deletion && is_sent);
                     left.push(pending);
                 }
             }

@@ -24,7 +24,7 @@ use crate::worker::attempt::shared::{Leases, Settlements, Shared, Stops, Terms};
 use crate::worker::attempt::{self, Placement};
 use crate::worker::event::{Observer, Observers};
 use crate::worker::linger::EndCounter;
-use crate::worker::renew::Running;
+use crate::worker::renew::{Renewals, Renewer, Running};
 use crate::worker::settle_counts::SettleCounts;
 use crate::worker::settler::PendingSettlement;
 use crate::worker::triage::Triage;
@@ -342,11 +342,19 @@ impl Scene {
         );
         let (sender, ended) = mpsc::channel(64);
         let observer: Arc<dyn Observer> = Arc::new(self.told);
+        let (running, observers) = (Arc::<Running>::default(), Observers::default());
+        let renewer = Renewer {
+            queue: Arc::clone(&queue),
+            running: Arc::clone(&running),
+            observers,
+            clock: self.options.clock,
+        };
         let shared = Shared {
             triage: Arc::new(Triage::new(Arc::new(app))),
             terms: Terms::of(&self.options),
             leases: Leases {
-                running: Arc::<Running>::default(),
+                running,
+                renewals: Arc::new(Renewals::new(renewer, None)),
                 queue,
             },
             settlements: Settlements::new(sender, Arc::<SettleCounts>::default()),

@@ -38,17 +38,16 @@ impl Attempt {
         if now.plus(CLOCKS_DIFFER) < lease {
             return true;
         }
-        let job = [Arc::clone(&self.job)];
-        let asked = self.shared.leases.queue.renew(&job, now);
+        let asked = (self.shared.leases.renewals).confirm(Arc::clone(&self.job));
         let held = tokio::select! {
-            held = tokio::time::timeout(CONFIRMING, asked) => held.ok().and_then(Result::ok),
+            held = tokio::time::timeout(CONFIRMING, asked) => held.ok().flatten(),
             () = self.shared.stops.cut.cancelled() => None,
         };
-        let Some([queue::Held::Until(until)]) = held.as_deref() else {
+        let Some(queue::Held::Until(until)) = held else {
             return false;
         };
         // This is the only place that sets it.
-        let _ = self.lease.set(*until);
+        let _ = self.lease.set(until);
         true
     }
 

@@ -15,7 +15,7 @@ use crate::worker::event::{Event, Observers};
 use crate::worker::gauge::Gauge;
 use crate::worker::linger::EndCounter;
 use crate::worker::options::WorkerOptions;
-use crate::worker::renew::Running;
+use crate::worker::renew::{Renewals, Running};
 use crate::worker::settle_counts::SettleCounts;
 use crate::worker::settler::PendingSettlement;
 use crate::worker::triage::Triage;
@@ -70,6 +70,7 @@ impl Terms {
 pub(crate) struct Leases {
     /// Jobs whose reservations are renewed.
     pub(crate) running: Arc<Running>,
+    pub(crate) renewals: Arc<Renewals>,
     /// The queue that keeps the reservations.
     pub(crate) queue: Arc<dyn Queue>,
 }
@@ -147,8 +148,8 @@ mod tests {
     use crate::routing::UnmappedPolicy;
     use crate::worker::test_support::{Scene, mapping, nothing, router};
 
-    #[test]
-    fn a_single_php_process_that_gets_every_job_takes_the_next_behind_a_deletion() {
+    #[tokio::test]
+    async fn a_single_php_process_that_gets_every_job_takes_the_next_behind_a_deletion() {
         struct Unhurried;
         impl crate::worker::Observer for Unhurried {
             fn on_event(&self, _: &Event<'_>) {}

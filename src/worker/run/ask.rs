@@ -10,7 +10,6 @@ use tokio::sync::watch;
 use crate::queue::{Popped, QueueName};
 use crate::worker::attempt::Executor;
 use crate::worker::event::Event;
-use crate::worker::renew::renew_overdue;
 use crate::worker::run::Run;
 use crate::worker::select;
 use crate::worker::select::Selector;
@@ -46,13 +45,7 @@ impl Run {
             if is_sequential {
                 shared.settlements.settle_counts.sent().await;
             }
-            let mut open = queues;
-            for (name, error) in renew_overdue(&*queue, &shared.leases.running, clock).await {
-                open.retain(|other| queue.are_apart(other, &name));
-                if open.is_empty() {
-                    return Err(error);
-                }
-            }
+            let open = shared.leases.renewals.make_ready(queues).await?;
             select::pop(
                 &*queue,
                 &open,

@@ -469,8 +469,8 @@ async fn overdue_reservations_are_renewed_before_a_pop_could_take_their_jobs_aga
         scene.options.defaults.timeout = S(200);
         let (server, control) = (Arc::clone(&scene.server), scene.control.clone());
         server.push(&jobs(1)).await;
-        // The task that renews hangs from its first call on.
-        server.next("renew", [Some(Fault::Hangs)]);
+        // The task that renews is refused every ten seconds from the twentieth on.
+        server.next("renew", [Some(Fault::Refused); 6]);
         server.next("renew", [renewal; 50]);
         let stopping = async {
             tokio::time::sleep(S(81)).await;

@@ -187,6 +187,10 @@ impl Queue for Server {
         self.jobs.abilities()
     }
 
+    fn are_apart(&self, one: &QueueName, other: &QueueName) -> bool {
+        one != other
+    }
+
     fn ping(&self) -> Answer<'_, (), crate::connection::Error> {
         self.jobs.ping()
     }

@@ -13,6 +13,7 @@ pub(crate) mod laravel;
 #[cfg(feature = "sqs")]
 pub(crate) mod moto;
 pub(crate) mod process;
+pub(crate) mod proxy;
 pub(crate) mod redis;
 pub(crate) mod scene;
 pub(crate) mod sentinel;

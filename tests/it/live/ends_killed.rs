@@ -38,6 +38,8 @@ struct Rampage {
     random: fastrand::Rng,
     /// Process ids of workers that were killed.
     killed: BTreeSet<u32>,
+    /// What the workers that were not killed have logged.
+    said: String,
     /// Where the queues are, if on a server that only deletes jobs.
     tubes: Option<Tubes>,
     /// The cluster that the queues and locks are on, if they are on one.
@@ -146,6 +148,7 @@ impl Rampage {
             scene,
             random: fastrand::Rng::with_seed(seed),
             killed: BTreeSet::new(),
+            said: String::new(),
             tubes: None,
             cluster: None,
         }
@@ -262,8 +265,16 @@ impl Rampage {
         self.php().run(&["interop:jobs"])
     }
 
+    /// Whether the worker has said that it lost the reservation of this job: a server that is slow may let it end.
+    fn lost(&self, run: &Line) -> bool {
+        let uuid = run.uuid.as_deref().unwrap_or_default();
+        self.said
+            .lines()
+            .any(|line| line.contains("reservation of a") && line.contains(uuid))
+    }
+
     /// Waits until all is done and stops the workers.
-    fn finish(&self, workers: &mut [ManagedChild]) {
+    fn finish(&mut self, workers: &mut [ManagedChild]) {
         let done = crate::harness::process::poll(SOON, || (!self.is_busy()).then_some(()));
         if done.is_none() {
             let workers = workers.iter().map(ManagedChild::describe);
@@ -281,6 +292,7 @@ impl Rampage {
         for worker in workers.iter_mut() {
             // A worker that has just started may not catch signals yet.
             worker.wait_timeout(SOON);
+            self.said += &worker.stderr();
         }
         let locks = self.keys_of_work("*laravel_unique_job*");
         assert_eq!(locks, [""; 0], "{}", self.name);
@@ -401,8 +413,8 @@ fn chains_go_on_elsewhere(mut scene: Rampage) {
             }
             again += runs.len() - 1;
             let mut ended = runs[..runs.len() - 1].iter();
-            let were_killed = ended.all(|run| scene.killed.contains(&run.pid));
-            assert!(were_killed, "{}: {runs:?}", scene.name);
+            let are_excused = ended.all(|run| scene.killed.contains(&run.pid) || scene.lost(run));
+            assert!(are_excused, "{}: {runs:?}", scene.name);
         }
     }
     assert!(again > 0, "{}: no kill hit a job", scene.name);

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::harness::journal::Line;
 use crate::harness::process::{ManagedChild, Workplace, poll};
+use crate::harness::proxy::{Mode, Proxy};
 use crate::harness::redis::{RedisServer, is_memory};
 use crate::harness::scene::{Scene, in_scene};
 
@@ -33,6 +34,8 @@ handler = "journal"
 
 struct Torture {
     scene: Scene,
+    /// Between artisand and Redis; PHP, also in artisand's pool, has none.
+    proxy: Proxy,
     random: fastrand::Rng,
     /// Batches that were dispatched.
     batches: Vec<String>,
@@ -53,8 +56,15 @@ impl Torture {
             ("DB_TRANSACTION_MODE", "IMMEDIATE".to_owned()),
         ];
         let durable = RedisServer::start_durable();
+        let proxy = Proxy::start(durable.port());
         let mut scene = Scene::on(durable, version, &settings, |laravel| {
-            let manifest = laravel.manifest_with_classes();
+            let mut manifest = laravel.manifest_with_classes();
+            let servers = manifest["config"]["database"]["redis"].as_object_mut();
+            for server in servers.unwrap().values_mut() {
+                if server.get("port").is_some() {
+                    server["port"] = proxy.port.into();
+                }
+            }
             Workplace::with_manifest_and_pool(laravel, &manifest, 2, MAPPINGS)
         });
         scene.name = format!("Laravel {version}, SEED={seed}");
@@ -62,6 +72,7 @@ impl Torture {
         scene.failed();
         Self {
             scene,
+            proxy,
             random: fastrand::Rng::with_seed(seed),
             batches: Vec::new(),
             jobs: BTreeSet::new(),
@@ -134,7 +145,7 @@ impl Torture {
     /// Does something to the workers or to Redis; ended workers are replaced.
     fn strike(&mut self, workers: &mut [ManagedChild], tries: u32) {
         let victim = self.random.usize(..workers.len());
-        let fault = match self.random.u8(..20) {
+        let fault = match self.random.u8(..25) {
             0..9 => {
                 workers[victim].signal(Signal::KILL);
                 workers[victim].wait_timeout(LONG);
@@ -165,14 +176,36 @@ impl Torture {
                 workers[victim].wait_timeout(LONG);
                 "deploys"
             }
-            _ => {
+            19 => {
                 self.redis.stop();
                 self.nap(100..3000);
                 self.redis.restart();
                 self.renew_php();
                 "restarts of Redis"
             }
+            20 => {
+                self.proxy.set(Mode::Cut);
+                self.nap(1..500);
+                "cut connections"
+            }
+            21..24 => {
+                self.proxy.set(Mode::LoseReplies);
+                self.nap(1..100);
+                "lost replies"
+            }
+            _ => {
+                let began = now();
+                self.proxy.set(Mode::Stall);
+                self.nap(100..6000);
+                let ended = now();
+                if ended - began > f64::from(RETRY_AFTER) / 2.0 {
+                    let pids = workers.iter().map(ManagedChild::id);
+                    self.stopped.extend(pids.map(|pid| (pid, began..ended)));
+                }
+                "stalled connections"
+            }
         };
+        self.proxy.set(Mode::Pass);
         *self.faults.entry(fault).or_default() += 1;
         for worker in workers {
             if !worker.is_running() {

@@ -20,7 +20,8 @@ class Jobs extends Command
             }
         }
         if ($this->option('forget') !== null) {
-            DB::table('jobs')->where('queue', $this->option('forget'))->delete();
+            // Workers are busy in the table: a deadlock is tried again.
+            DB::transaction(fn () => DB::table('jobs')->where('queue', $this->option('forget'))->delete(), 9);
         }
         $jobs = DB::table('jobs')->orderBy('id')->get()->map(fn ($row) => [
             'id' => (int) $row->id,
