@@ -17,6 +17,7 @@ use super::{
 };
 use crate::contract::{name, payload, settle, sizes};
 use crate::harness::beanstalkd::Beanstalkd;
+use crate::harness::process::until;
 
 /// Carries connections to a server until they are cut.
 struct Proxy {
@@ -94,7 +95,11 @@ async fn with_its_connection_all_jobs_of_a_worker_are_gone_and_ready_for_others(
     );
     proxy.cut();
     // Long before their reservations end.
-    let again = take_soon(&other, "q").await;
+    until("the server has put both back", PATIENCE, async || {
+        sizes(&other, "q").await.reserved == 0
+    })
+    .await;
+    let again = take_one(&other, "q").await;
     assert_eq!((again.payload.to_vec(), again.attempts), (payload(2), 2));
     let held = queue.renew(&jobs, now()).await.unwrap();
     assert_eq!(held, [Held::Lost; 3]);
