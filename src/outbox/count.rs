@@ -63,7 +63,7 @@ impl Follower {
         };
         let (records, ended) = apart(counted);
         match batches.forget_marks(batch, &ended).await {
-            Ok(()) => self.advance(hold, &records, &[]).await,
+            Ok(()) => self.advance(hold, &records, &[], said).await,
             Err(error) => {
                 said.problem(what, with_causes(&error));
                 Done::Left(records.len())
@@ -119,7 +119,7 @@ impl Follower {
             });
         }
         if !taken.is_empty() {
-            match self.advance(hold, &taken, &left_behind).await {
+            match self.advance(hold, &taken, &left_behind, said).await {
                 Done::All => {}
                 done => return done.and_left(for_php.len()),
             }
@@ -159,7 +159,7 @@ impl Follower {
             }
         };
         if !records.is_empty() {
-            match self.advance(hold, &records, &[]).await {
+            match self.advance(hold, &records, &[], said).await {
                 Done::All => {}
                 done => return done.and_left(for_php.len()),
             }
@@ -241,7 +241,7 @@ impl Follower {
                     due: None,
                     claim: None,
                 });
-                self.advance(hold, &[noted.record], &[push]).await
+                self.advance(hold, &[noted.record], &[push], said).await
             }
             Err(error) => {
                 said.problem("let PHP run a batch's callbacks", with_causes(&error));

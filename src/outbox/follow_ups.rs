@@ -318,10 +318,16 @@ impl Follower {
         hold: &Hold,
         records: &[Vec<u8>],
         effects: &[Effect],
+        said: &mut Said,
     ) -> Done {
         match hold.advance(records, effects).await {
             Ok(0) => Done::Lost,
             Ok(_) => Done::All,
+            // The key that a job is to be pushed to is no queue. Other records have nothing to do with that.
+            Err(error) if error.is_wrong_kind() => {
+                said.problem("push a job", with_causes(&error));
+                Done::Left(records.len())
+            }
             Err(error) => Done::Unreachable(error),
         }
     }
@@ -355,14 +361,7 @@ impl Follower {
             FollowUp::Push(push) => match self.push(hold, push, said).await {
                 Ok(Pushing::Pushed) => Ok(()),
                 Ok(Pushing::Here(effects)) => {
-                    return match self.advance(hold, &[noted.record], &effects).await {
-                        // The other records have nothing to do with that queue.
-                        Done::Unreachable(error) if error.is_wrong_kind() => {
-                            said.problem("push a job", with_causes(&error));
-                            Done::Left(1)
-                        }
-                        done => done,
-                    };
+                    return self.advance(hold, &[noted.record], &effects, said).await;
                 }
                 Ok(Pushing::Waits) => return Done::Left(1),
                 Ok(Pushing::Lost) => return Done::Lost,
@@ -371,7 +370,7 @@ impl Follower {
             FollowUp::Count(_) | FollowUp::Forget { .. } => unreachable!("done together"),
         };
         match done {
-            Ok(()) => self.advance(hold, &[noted.record], &[]).await,
+            Ok(()) => self.advance(hold, &[noted.record], &[], said).await,
             Err((what, error)) => {
                 said.problem(what, error);
                 Done::Left(1)
@@ -411,10 +410,10 @@ impl Follower {
         said: &mut Said,
     ) -> Done {
         if owner.is_none() {
-            return self.advance(hold, &[record], &[]).await;
+            return self.advance(hold, &[record], &[], said).await;
         }
         let what = FollowUp::Unlock { store, name, owner };
-        match self.advance(hold, &[record], &[what.effect()]).await {
+        match self.advance(hold, &[record], &[what.effect()], said).await {
             Done::All => {
                 let record = what.to_record();
                 Box::pin(self.follow_one(hold, Noted { record, what }, said)).await

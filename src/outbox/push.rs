@@ -97,7 +97,8 @@ impl Follower {
             Ok(_) => Ok(Pushing::Pushed),
             Err(error) if is_refused_for_ever(&error) => {
                 let mut effects = vec![Effect::Record(self.refused(push, &error))];
-                // No job will free it; only once it is certain that this record is done, or another one takes the lock.
+                // No job will free the lock. The record that frees it is left in one step with the end of this one: freed
+                // sooner, another job could take it before this one is tried again, which then would be dropped.
                 effects.extend(push.lock.as_ref().map(Wanted::unlock));
                 Ok(Pushing::Here(effects))
             }

@@ -246,34 +246,39 @@ impl InOrder {
         results: &mut [Option<Settled>],
         problem: &mut Option<Error>,
     ) -> std::collections::HashMap<usize, String> {
-        if endings.is_empty() {
-            return std::collections::HashMap::new();
+        // These were noted before, and are only deleted: another worker may have deleted the job, and the note with it.
+        let mut noted: std::collections::HashMap<_, _> = {
+            let undeleted = self.undeleted();
+            let before = endings
+                .iter()
+                .filter(|ending| undeleted.contains(&ending.id));
+            before
+                .map(|ending| (ending.index, ending.id.clone()))
+                .collect()
+        };
+        let new: Vec<_> = (endings.iter())
+            .filter(|ending| !noted.contains_key(&ending.index))
+            .collect();
+        if new.is_empty() {
+            return noted;
         }
         let now = self.clock.now();
-        let jobs: Vec<_> = endings
-            .iter()
-            .map(|ending| Arc::clone(ending.job))
-            .collect();
+        let jobs: Vec<_> = new.iter().map(|ending| Arc::clone(ending.job)).collect();
         // What another worker has is its to end.
         let held = match self.queue.renew(&jobs, now).await {
             Ok(held) => held,
             Err(error) => {
                 worse(problem, error);
-                return std::collections::HashMap::new();
+                return noted;
             }
         };
-        let mut ours = Vec::with_capacity(endings.len());
-        for (ending, held) in endings.iter().zip(held) {
+        let mut ours = Vec::with_capacity(new.len());
+        for (ending, held) in new.into_iter().zip(held) {
             match held {
                 Held::Until(_) => ours.push(ending),
-                // The worker that has it now finds the end noted, and deletes the job.
-                Held::Lost if self.undeleted().remove(&ending.id) => {
-                    results[ending.index] = Some(Settled::Done);
-                }
                 Held::Lost => results[ending.index] = Some(Settled::Gone),
             }
         }
-        let mut noted = std::collections::HashMap::new();
         for some in ours.chunks(AT_ONCE) {
             let mut noting = Vec::with_capacity(some.len());
             for ending in some {

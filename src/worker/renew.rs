@@ -4,7 +4,7 @@
 //! well. artisand renews the reservation while the handler runs within its own timeout. If this process dies, the
 //! reservation ends as in Laravel.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,128 +21,10 @@ use crate::queue::{Error, Held, Queue, QueueName, ReservedJob};
 use crate::shown::with_causes;
 use crate::time::Clock;
 use crate::worker::event::{Event, Observers};
+use crate::worker::running::{OfQueue, Running};
 
 /// How long a pop waits for renewals that are overdue.
 const PATIENCE: Duration = Duration::from_secs(1);
-
-/// How long after the first miss the second one counts.
-const BETWEEN_MISSES: Duration = Duration::from_millis(400);
-
-/// Running jobs, and when each began.
-#[derive(Debug, Default)]
-pub(super) struct Running {
-    jobs: Mutex<HashMap<u64, Entry>>,
-}
-
-#[derive(Debug)]
-struct Entry {
-    job: Arc<ReservedJob>,
-    since: Instant,
-    /// When the reservation was last made or renewed.
-    renewed: Instant,
-    /// How many renewals in a row found no reservation.
-    misses: u8,
-    /// Whether its loss was told.
-    is_told: bool,
-}
-
-impl Running {
-    fn jobs(&self) -> MutexGuard<'_, HashMap<u64, Entry>> {
-        // Every change is a single insert or remove.
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn insert(&self, number: u64, job: Arc<ReservedJob>) {
-        let now = Instant::now();
-        self.jobs().insert(
-            number,
-            Entry {
-                job,
-                since: now,
-                renewed: now,
-                misses: 0,
-                is_told: false,
-            },
-        );
-    }
-
-    pub(super) fn remove(&self, number: u64) {
-        self.jobs().remove(&number);
-    }
-
-    /// Whether this job is running or not yet settled.
-    pub(super) fn has(&self, number: u64) -> bool {
-        self.jobs().contains_key(&number)
-    }
-
-    /// True if no job is running and all are settled.
-    pub(super) fn is_empty(&self) -> bool {
-        self.jobs().is_empty()
-    }
-
-    /// Jobs whose reservations may have ended already, or will soon, because they could not be renewed in time.
-    ///
-    /// The server was away, or the process was suspended. A pop would move these jobs back to their queue.
-    fn overdue(&self, retry_after: Duration) -> ByQueue {
-        self.those(|entry| entry.renewed.elapsed() >= retry_after * 2 / 3)
-    }
-
-    /// Jobs that have run for at least `age`.
-    fn older_than(&self, age: Duration) -> ByQueue {
-        self.those(|entry| entry.since.elapsed() >= age)
-    }
-
-    fn those(&self, is_wanted: impl Fn(&Entry) -> bool) -> ByQueue {
-        let mut wanted = ByQueue::new();
-        for (number, entry) in self.jobs().iter().filter(|(_, entry)| is_wanted(entry)) {
-            let queue = wanted.entry(entry.job.queue.clone()).or_default();
-            queue.numbers.push(*number);
-            queue.jobs.push(Arc::clone(&entry.job));
-        }
-        wanted
-    }
-
-    /// Notes what a renewal at `moment` has found.
-    fn note(&self, renewed: &OfQueue, held: &[Held], moment: Instant) {
-        let mut jobs = self.jobs();
-        for (number, held) in renewed.numbers.iter().zip(held) {
-            // It may have ended meanwhile.
-            let Some(entry) = jobs.get_mut(number) else {
-                continue;
-            };
-            let since = moment.saturating_duration_since(entry.renewed);
-            entry.renewed = moment;
-            if *held != Held::Lost {
-                entry.misses = 0;
-            } else if entry.misses == 0 || since >= BETWEEN_MISSES {
-                entry.misses = entry.misses.saturating_add(1);
-            }
-        }
-    }
-
-    /// The jobs whose reservations turn out to be gone, each once.
-    ///
-    /// A job that is being settled has no reservation for a moment, so one miss does not count.
-    fn newly_lost(&self) -> Vec<Arc<ReservedJob>> {
-        let mut jobs = self.jobs();
-        let newly_lost = (jobs.values_mut()).filter(|entry| entry.misses >= 2 && !entry.is_told);
-        let tell = |entry: &mut Entry| {
-            entry.is_told = true;
-            Arc::clone(&entry.job)
-        };
-        newly_lost.map(tell).collect()
-    }
-}
-
-/// Jobs, by their queue.
-type ByQueue = BTreeMap<QueueName, OfQueue>;
-
-/// Jobs of one queue.
-#[derive(Debug, Default)]
-struct OfQueue {
-    numbers: Vec<u64>,
-    jobs: Vec<Arc<ReservedJob>>,
-}
 
 /// What a renewal needs.
 pub(super) struct Renewer {
@@ -252,7 +134,11 @@ impl Renewals {
 
     fn spawn(&self, call: impl Future<Output = ()> + Send + 'static) {
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
-        while calls.try_join_next().is_some() {}
+        while let Some(ended) = calls.try_join_next() {
+            if let Err(error) = ended {
+                tracing::error!(%error, "a renewal of reservations ended abnormally");
+            }
+        }
         calls.spawn_on(call, &self.runtime);
     }
 
@@ -272,7 +158,7 @@ impl Renewals {
                     Err(error) => End::Failed(error),
                 };
                 drop(place);
-                // A pop that waits for it reports the error.
+                // A pop that waits for it has the error; one that lasts is that of the next call, too.
                 if let Err(End::Failed(error)) = end.send(ended) {
                     log(&error, &of_queue);
                 }
@@ -402,6 +288,7 @@ mod tests {
     use crate::queue::{PopRequest, QueueName};
     use crate::time::UnixSeconds;
     use crate::worker::event::Observer;
+    use crate::worker::running::BETWEEN_MISSES;
     use crate::worker::test_support::{Fault, NOW, RETRY_AFTER, S, Server, Told, job};
 
     /// Renewals of two running jobs, of the queues `a` and `b`.
@@ -509,11 +396,33 @@ mod tests {
         let of_a = &jobs[&QueueName::from("a")];
         let missed = async || {
             renewals.renewer.renew(of_a).await.unwrap();
-            running.jobs()[&0].misses
+            running.misses(0)
         };
         assert_eq!((missed().await, missed().await), (1, 1));
         tokio::time::advance(BETWEEN_MISSES).await;
         assert_eq!(missed().await, 2);
+    }
+
+    #[tokio::test]
+    async fn a_handler_that_blocks_its_thread_delays_no_renewal() {
+        let (server, running, of_this_thread) = scene().await;
+        let renewer = Arc::into_inner(of_this_thread.renewer).unwrap();
+        let overseer = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_time()
+            .build()
+            .unwrap();
+        let renewals = Renewals::new(renewer, Some(overseer.handle()));
+        for (name, jobs) in running.older_than(Duration::ZERO) {
+            drop(renewals.call(name, jobs));
+        }
+        // This thread runs no task meanwhile.
+        let deadline = std::time::Instant::now() + S(30);
+        while server.sizes_of("renew").len() < 2 {
+            assert!(std::time::Instant::now() < deadline);
+            std::thread::yield_now();
+        }
+        overseer.shutdown_background();
     }
 
     /// A task that renews the reservation of one job, number 1, which begins now.
@@ -575,22 +484,5 @@ mod tests {
             assert_eq!(running.overdue(RETRY_AFTER).len(), 1, "{fault:?}");
             assert!(told.take().is_empty(), "{fault:?}");
         }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_renewal_in_between_makes_a_miss_no_loss() {
-        let (_server, running, _told) = renewing().await;
-        let jobs = running.older_than(Duration::ZERO);
-        let misses = [true, false, true, false, true, true, true];
-        let mut lost = 0;
-        let mut found = Vec::new();
-        for misses in misses {
-            let held = if misses { Held::Lost } else { Held::Until(NOW) };
-            tokio::time::advance(BETWEEN_MISSES).await;
-            running.note(&jobs[&QueueName::from("default")], &[held], Instant::now());
-            lost += running.newly_lost().len();
-            found.push(lost);
-        }
-        assert_eq!(found, [0, 0, 0, 0, 0, 1, 1]);
     }
 }

@@ -22,7 +22,7 @@ use crate::shown::with_causes;
 use crate::time::UnixSeconds;
 use crate::worker::attempt::ending::{Ending, Report};
 use crate::worker::event::{Event, Observers};
-use crate::worker::renew::Running;
+use crate::worker::running::Running;
 use crate::worker::settle_counts::SettleCounts;
 
 /// A job that has ended, on the way to the server.

@@ -26,7 +26,7 @@ use tokio::time::Instant;
 
 use crate::handler::JobInfo;
 use crate::payload::JobUuid;
-use crate::worker::renew::Running;
+use crate::worker::running::Running;
 use crate::worker::stop::{Control, Orders, StopReason};
 
 /// How often the watchdog checks.

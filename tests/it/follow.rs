@@ -815,6 +815,48 @@ async fn many_records_that_cannot_be_followed_keep_none_behind_them_from_it() {
 }
 
 #[tokio::test]
+async fn a_push_to_a_key_that_is_no_queue_keeps_no_record_behind_it_from_being_done() {
+    let server = RedisServer::start();
+    let mut redis = RedisOptions::default();
+    redis.apply_url(&server.url()).unwrap();
+    let options = RedisQueueOptions {
+        retry_after: Some(Duration::from_secs(90)),
+        ..RedisQueueOptions::default()
+    };
+    let queue = Arc::new(RedisQueue::new(Redis::new(&redis).unwrap(), options));
+    server.query::<()>(&[b"ZADD", b"queues:set", b"1", b"member"]);
+    let push = |to: &str| {
+        json!({
+            "do": "push", "connection": "redis", "queue": to, "id": to, "due": null,
+            "payload": String::from_utf8(payload(object("Next"))).unwrap(),
+        })
+        .to_string()
+    };
+    let key = b"artisand:follow-ups";
+    for to in ["set", "b"] {
+        server.query::<()>(&[b"RPUSH", key, push(to).as_bytes()]);
+    }
+    let router = Router::new(Vec::new(), UnmappedPolicy::Leave, &Registry::new()).unwrap();
+    let options = WorkerOptions {
+        queues: vec!["a".into()],
+        ..WorkerOptions::default()
+    };
+    let worker = Worker::new(queue, router, options).with_services(services(None, true));
+    let control = Control::new();
+    let stopping = control.clone();
+    let pushing = async {
+        until("the job behind it is pushed", SOON, async || {
+            server.query::<u64>(&[b"LLEN", b"queues:b"]) == 1
+        })
+        .await;
+        stopping.quit();
+    };
+    tokio::join!(worker.run(&control), pushing);
+    let left: Vec<String> = server.query(&[b"LRANGE", key, b"0", b"-1"]);
+    assert_eq!(left, [push("set")]);
+}
+
+#[tokio::test]
 async fn the_lock_of_the_job_that_dispatched_this_one_is_not_its_own() {
     // The dispatching job, with an id; the store that the context names.
     let rows = [

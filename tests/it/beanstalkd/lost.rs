@@ -1,15 +1,12 @@
 //! Connections that are lost, and servers that are none.
 
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use artisand::queue::{Held, Place, PopRequest, Queue as _, Refusal, Settled, Settlement, Sizes};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
-use tokio::task::AbortHandle;
+use tokio::net::TcpListener;
 use tokio::time::Instant;
 
 use super::{
@@ -18,69 +15,18 @@ use super::{
 use crate::contract::{name, payload, settle, sizes};
 use crate::harness::beanstalkd::Beanstalkd;
 use crate::harness::process::until;
+use crate::harness::proxy::{Mode, Proxy};
 
-/// Carries connections to a server until they are cut.
-struct Proxy {
-    port: u16,
-    connections: Arc<Mutex<Vec<AbortHandle>>>,
-    /// Whether what clients send stays here.
-    is_stalled: watch::Sender<bool>,
-}
-
-/// Passes on what comes from one side, except while it is stalled.
-async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut stalled: watch::Receiver<bool>) {
-    let mut bytes = vec![0; 1 << 16];
-    while let Ok(length @ 1..) = from.read(&mut bytes).await {
-        stalled.wait_for(|stalled| !stalled).await.unwrap();
-        if to.write_all(&bytes[..length]).await.is_err() {
-            break;
-        }
-    }
-}
-
-impl Proxy {
-    async fn start(server: u16) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let connections: Arc<Mutex<Vec<AbortHandle>>> = Arc::default();
-        let opened = Arc::clone(&connections);
-        let is_stalled = watch::Sender::new(false);
-        let stalled = is_stalled.subscribe();
-        tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                let stalled = stalled.clone();
-                let passing = tokio::spawn(async move {
-                    let server = TcpStream::connect(("127.0.0.1", server)).await.unwrap();
-                    let (from_client, to_client) = client.into_split();
-                    let (from_server, to_server) = server.into_split();
-                    let never = watch::Sender::new(false);
-                    tokio::select! {
-                        () = pass(from_client, to_server, stalled) => {}
-                        () = pass(from_server, to_client, never.subscribe()) => {}
-                    }
-                });
-                opened.lock().unwrap().push(passing.abort_handle());
-            }
-        });
-        Self {
-            port,
-            connections,
-            is_stalled,
-        }
-    }
-
-    /// Cuts all connections.
-    fn cut(&self) {
-        for connection in self.connections.lock().unwrap().drain(..) {
-            connection.abort();
-        }
-    }
+/// Cuts all connections.
+fn cut(proxy: &Proxy) {
+    proxy.set(Mode::Cut);
+    proxy.set(Mode::Pass);
 }
 
 #[tokio::test]
 async fn with_its_connection_all_jobs_of_a_worker_are_gone_and_ready_for_others() {
     let server = Beanstalkd::start();
-    let proxy = Proxy::start(server.port()).await;
+    let proxy = Proxy::start(server.port());
     let queue = queue_at(proxy.port, 90);
     let other = queue_of(&server, 90);
     push(&queue, "q", &[1, 2, 3, 4]).await;
@@ -93,7 +39,7 @@ async fn with_its_connection_all_jobs_of_a_worker_are_gone_and_ready_for_others(
         settle(&queue, &jobs[0], Settlement::Delete).await,
         Settled::Done
     );
-    proxy.cut();
+    cut(&proxy);
     // Long before their reservations end.
     until("the server has put both back", PATIENCE, async || {
         sizes(&other, "q").await.reserved == 0
@@ -129,7 +75,7 @@ async fn with_its_connection_all_jobs_of_a_worker_are_gone_and_ready_for_others(
 async fn no_job_is_lost_or_ended_twice_while_connections_break() {
     const JOBS: u32 = 300;
     let server = Beanstalkd::start();
-    let proxy = Proxy::start(server.port()).await;
+    let proxy = Proxy::start(server.port());
     let queues = [(); 2].map(|()| queue_at(proxy.port, 90));
     let direct = queue_of(&server, 90);
     push(&direct, "q", &(0..JOBS).collect::<Vec<_>>()).await;
@@ -149,14 +95,14 @@ async fn no_job_is_lost_or_ended_twice_while_connections_break() {
             thorough: false,
         };
         if random.u32(0..8) == 0 {
-            proxy.cut();
+            cut(&proxy);
         }
         // The connection may just be lost.
         let Ok(popped) = queue.pop(request).await else {
             continue;
         };
         if random.u32(0..8) == 0 {
-            proxy.cut();
+            cut(&proxy);
         }
         let way = |job| {
             let settlement = match random.u32(0..4) {
@@ -187,13 +133,13 @@ async fn no_job_is_lost_or_ended_twice_while_connections_break() {
 /// Now and then beanstalkd forgets to end the reservations of a connection that stays silent (beanstalkd#380): false.
 async fn ended_unseen() -> bool {
     let server = Beanstalkd::start();
-    let proxy = Proxy::start(server.port()).await;
+    let proxy = Proxy::start(server.port());
     let queue = queue_at(proxy.port, 2);
     push(&queue, "q", &[1, 2]).await;
     let jobs: Vec<_> = (take(&queue, "q", 2).await.into_iter())
         .map(Arc::new)
         .collect();
-    proxy.is_stalled.send_replace(true);
+    proxy.set(Mode::Stall);
     let other = queue_of(&server, 90);
     let soon = tokio::time::timeout(Duration::from_secs(20), take_soon(&other, "q"));
     let Ok(again) = soon.await else {
@@ -202,7 +148,7 @@ async fn ended_unseen() -> bool {
     };
     assert_eq!((again.payload.to_vec(), again.attempts), (payload(1), 2));
     let second = take_soon(&other, "q").await;
-    proxy.is_stalled.send_replace(false);
+    proxy.set(Mode::Pass);
     let held = queue.renew(&jobs, now()).await.unwrap();
     assert_eq!(held, [Held::Lost; 2]);
     for job in &jobs {

@@ -108,6 +108,11 @@ impl Sqs {
         self.state().denied.insert(action.to_owned());
     }
 
+    /// Takes back `deny`.
+    pub(crate) fn allow(&self, action: &str) {
+        self.state().denied.remove(action);
+    }
+
     /// Finds nothing in the next receipts that do not wait.
     pub(crate) fn lie(&self, receipts: usize) {
         self.state().lies = receipts;

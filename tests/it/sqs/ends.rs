@@ -43,10 +43,17 @@ async fn a_job_whose_deletion_is_lost_is_deleted_and_not_run_again() {
         .unwrap_err();
     assert_eq!(unsettled.settled, [None]);
     assert_eq!(ledger.spool(Spool::FollowUps), [b"step".to_vec()]);
-    // It is delivered again, to another worker.
+    // It is delivered again, to another worker, which deletes it.
+    server.allow("DeleteMessageBatch");
     server.deliver_again("q");
     let other = in_order(queue_of(&server, None), &ledger);
     assert!(take(&other, "q", 1).await.is_empty());
+    assert_eq!(ledger.spool(Spool::FollowUps).len(), 1);
+    // The first worker tries again: its job is not lost, it has ended.
+    assert_eq!(
+        queue.settle(&[(job, chain())]).await.unwrap(),
+        [Settled::Done]
+    );
     assert_eq!(ledger.spool(Spool::FollowUps).len(), 1);
 }
 

@@ -1,0 +1,164 @@
+//! The jobs that run, and what is known of their reservations.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::queue::{Held, QueueName, ReservedJob};
+
+/// How long after the first miss the second one counts.
+pub(super) const BETWEEN_MISSES: Duration = Duration::from_millis(400);
+
+/// Running jobs, and when each began.
+#[derive(Debug, Default)]
+pub(super) struct Running {
+    jobs: Mutex<HashMap<u64, Entry>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    job: Arc<ReservedJob>,
+    since: Instant,
+    /// When the reservation was last made or renewed.
+    renewed: Instant,
+    /// How many renewals in a row found no reservation.
+    misses: u8,
+    /// Whether its loss was told.
+    is_told: bool,
+}
+
+impl Running {
+    fn jobs(&self) -> MutexGuard<'_, HashMap<u64, Entry>> {
+        // Every change is a single insert or remove.
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn insert(&self, number: u64, job: Arc<ReservedJob>) {
+        let now = Instant::now();
+        self.jobs().insert(
+            number,
+            Entry {
+                job,
+                since: now,
+                renewed: now,
+                misses: 0,
+                is_told: false,
+            },
+        );
+    }
+
+    pub(super) fn remove(&self, number: u64) {
+        self.jobs().remove(&number);
+    }
+
+    /// Whether this job is running or not yet settled.
+    pub(super) fn has(&self, number: u64) -> bool {
+        self.jobs().contains_key(&number)
+    }
+
+    /// True if no job is running and all are settled.
+    pub(super) fn is_empty(&self) -> bool {
+        self.jobs().is_empty()
+    }
+
+    /// Jobs whose reservations may have ended already, or will soon, because they could not be renewed in time.
+    ///
+    /// The server was away, or the process was suspended. A pop would move these jobs back to their queue.
+    pub(super) fn overdue(&self, retry_after: Duration) -> ByQueue {
+        self.those(|entry| entry.renewed.elapsed() >= retry_after * 2 / 3)
+    }
+
+    /// Jobs that have run for at least `age`.
+    pub(super) fn older_than(&self, age: Duration) -> ByQueue {
+        self.those(|entry| entry.since.elapsed() >= age)
+    }
+
+    fn those(&self, is_wanted: impl Fn(&Entry) -> bool) -> ByQueue {
+        let mut wanted = ByQueue::new();
+        for (number, entry) in self.jobs().iter().filter(|(_, entry)| is_wanted(entry)) {
+            let queue = wanted.entry(entry.job.queue.clone()).or_default();
+            queue.numbers.push(*number);
+            queue.jobs.push(Arc::clone(&entry.job));
+        }
+        wanted
+    }
+
+    /// Notes what a renewal at `moment` has found.
+    pub(super) fn note(&self, renewed: &OfQueue, held: &[Held], moment: Instant) {
+        let mut jobs = self.jobs();
+        for (number, held) in renewed.numbers.iter().zip(held) {
+            // It may have ended meanwhile.
+            let Some(entry) = jobs.get_mut(number) else {
+                continue;
+            };
+            let since = moment.saturating_duration_since(entry.renewed);
+            entry.renewed = moment;
+            if *held != Held::Lost {
+                entry.misses = 0;
+            } else if entry.misses == 0 || since >= BETWEEN_MISSES {
+                entry.misses = entry.misses.saturating_add(1);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn misses(&self, number: u64) -> u8 {
+        self.jobs()[&number].misses
+    }
+
+    /// The jobs whose reservations turn out to be gone, each once.
+    ///
+    /// A job that is being settled has no reservation for a moment, so one miss does not count.
+    pub(super) fn newly_lost(&self) -> Vec<Arc<ReservedJob>> {
+        let mut jobs = self.jobs();
+        let newly_lost = (jobs.values_mut()).filter(|entry| entry.misses >= 2 && !entry.is_told);
+        let tell = |entry: &mut Entry| {
+            entry.is_told = true;
+            Arc::clone(&entry.job)
+        };
+        newly_lost.map(tell).collect()
+    }
+}
+
+/// Jobs, by their queue.
+pub(super) type ByQueue = BTreeMap<QueueName, OfQueue>;
+
+/// Jobs of one queue.
+#[derive(Debug, Default)]
+pub(super) struct OfQueue {
+    numbers: Vec<u64>,
+    pub(super) jobs: Vec<Arc<ReservedJob>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::UnixSeconds;
+    use crate::worker::test_support::{Server, job};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_renewal_in_between_makes_a_miss_no_loss() {
+        let server = Server::new();
+        server.push(&[job(1)]).await;
+        let running = Running::default();
+        running.insert(1, server.reserve().await.remove(0));
+        let jobs = running.older_than(Duration::ZERO);
+        let misses = [true, false, true, false, true, true, true];
+        let mut lost = 0;
+        let mut found = Vec::new();
+        for misses in misses {
+            let held = if misses {
+                Held::Lost
+            } else {
+                Held::Until(UnixSeconds(0))
+            };
+            tokio::time::advance(BETWEEN_MISSES).await;
+            running.note(&jobs[&QueueName::from("default")], &[held], Instant::now());
+            lost += running.newly_lost().len();
+            found.push(lost);
+        }
+        assert_eq!(found, [0, 0, 0, 0, 0, 1, 1]);
+    }
+}
