@@ -1,6 +1,6 @@
 # Two commands do everything: `make demo` and `make test`.
 
-.PHONY: demo demo-redis test lint bench setup fuzz thorough torture deb test-deb audit sbom
+.PHONY: demo demo-redis test lint bench setup fuzz thorough torture deb test-deb audit sbom soak
 
 # Most of the time tests wait: for a delay, a timeout, a reservation that ends.
 export RUST_TEST_THREADS ?= $(shell echo $$((4 * $$(nproc))))
@@ -79,3 +79,11 @@ torture: setup
 	cargo build --examples --quiet
 	TORTURE_MINUTES=$(MINUTES) $(if $(SEED),TORTURE_SEED=$(SEED)) cargo test --quiet --test it -- \
 		--include-ignored --nocapture live::torture::torture::laravel_$(LARAVEL)
+
+# Steady load on a release build beside queue:work: make soak MINUTES=120; it prints medians and writes OUT/soak.svg.
+OUT ?= target
+soak: setup
+	cargo build --release --examples --quiet
+	SOAK_MINUTES=$(MINUTES) SOAK_RUST=4000 SOAK_PHP=200 SOAK_OUT=$(abspath $(OUT)) \
+		ARTISAND_EXAMPLES=$(abspath $${CARGO_TARGET_DIR:-target}/release/examples) \
+		cargo test --quiet --test it -- --include-ignored --nocapture live::soak

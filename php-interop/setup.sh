@@ -72,6 +72,8 @@ if [ "$host_only" = no ]; then
     packages+=(prometheus systemd python3-yaml)
     packages+=(chromium)
     packages+=(beanstalkd)
+    # Sets the clock of single processes.
+    packages+=(faketime)
 fi
 
 missing=()

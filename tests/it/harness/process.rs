@@ -228,10 +228,11 @@ pub(crate) fn interop_worker() -> Command {
     example("interop_worker")
 }
 
-/// The program of an example.
+/// The program of an example, of the test's own build or in `ARTISAND_EXAMPLES`.
 pub(crate) fn example(name: &str) -> Command {
-    let profile = Path::new(env!("CARGO_BIN_EXE_artisand")).parent().unwrap();
-    let path = profile.join("examples").join(name);
+    let own = || Path::new(env!("CARGO_BIN_EXE_artisand")).with_file_name("examples");
+    let path = std::env::var_os("ARTISAND_EXAMPLES").map_or_else(own, PathBuf::from);
+    let path = path.join(name);
     assert!(
         path.is_file(),
         "{} is not there: build it with `cargo build --example {name}`",

@@ -60,14 +60,20 @@ impl RedisServer {
 
     /// Starts a server that writes to disk before it answers.
     pub(crate) fn start_durable() -> Self {
-        Self::start_with(&[
+        Self::start_durable_with(&[])
+    }
+
+    /// The same, with more options.
+    pub(crate) fn start_durable_with(more: &[&str]) -> Self {
+        let durable = [
             "--save",
             "",
             "--appendonly",
             "yes",
             "--appendfsync",
             "always",
-        ])
+        ];
+        Self::start_with(&[&durable, more].concat())
     }
 
     /// Starts a server with these options, in addition to address and directory.

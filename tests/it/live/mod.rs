@@ -68,6 +68,7 @@ mod retries;
 mod settings;
 mod signals;
 #[cfg(feature = "sqs")]
+mod soak;
 mod sqs;
 mod text;
 mod told;

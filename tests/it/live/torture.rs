@@ -4,16 +4,19 @@
 //! the journal that the jobs write into Redis, which keeps all it was told (`appendfsync always`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use tempfile::NamedTempFile;
 
 use crate::harness::journal::Line;
 use crate::harness::process::{ManagedChild, Workplace, poll};
 use crate::harness::proxy::{Mode, Proxy};
 use crate::harness::redis::{RedisServer, is_memory};
 use crate::harness::scene::{Scene, in_scene};
+use crate::harness::sql::PostgresServer;
 
 /// Many times longer than needed: the machine may be busy with other tests.
 const LONG: Duration = Duration::from_secs(300);
@@ -22,6 +25,21 @@ const CHAINS: usize = 3;
 const MEMBERS: usize = 6;
 const SINGLES: usize = 12;
 const BOOT_KILLED: &str = "it ended while it booted the app (signal: 9 (SIGKILL))";
+/// Sets the clock of a process, by `FAKETIME_TIMESTAMP_FILE`.
+const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
+/// Redis cannot save to this file, as it is a directory.
+const DIRECTORY: &str = "directory";
+/// As if the disk was full.
+const FULL_DISK: &[(&str, &str)] = &[("save", "3600 1")];
+/// How Redis is made to refuse writes, and to take them again.
+const REFUSALS: [[&[(&str, &str)]; 2]; 3] = [
+    [FULL_DISK, &[("save", "")]],
+    [&[("maxmemory", "1")], &[("maxmemory", "0")]],
+    [
+        &[("min-replicas-to-write", "1")],
+        &[("min-replicas-to-write", "0")],
+    ],
+];
 /// Classes of the steps of a chain: PHP's pool and Rust in turn.
 const CLASSES: [&str; 4] = ["Journal", "UniqueJournal", "EncryptedJournal", "Journal"];
 
@@ -34,6 +52,19 @@ handler = "journal"
 
 struct Torture {
     scene: Scene,
+    /// Batches and failed jobs.
+    database: PostgresServer,
+    /// Seconds by which artisand's clock differs from that of others, with a sign; read once a second.
+    clock: NamedTempFile,
+    /// Processes of artisand in this wave.
+    of_wave: BTreeSet<u32>,
+    /// Whether the clock was set in this wave.
+    is_wrong_time: bool,
+    /// Whether something could not be written in this wave.
+    is_refused: bool,
+    /// Processes of `queue:work`, of this wave and of those in which something could not be written.
+    php_of_wave: BTreeSet<u32>,
+    refused_php: BTreeSet<u32>,
     /// Between artisand and Redis; PHP, also in artisand's pool, has none.
     proxy: Proxy,
     random: fastrand::Rng,
@@ -50,12 +81,15 @@ in_scene!(Torture);
 
 impl Torture {
     fn new(version: u8, seed: u64) -> Self {
+        assert!(Path::new(FAKETIME).is_file(), "install faketime");
+        let database = PostgresServer::start();
         let settings = [
             ("REDIS_QUEUE_RETRY_AFTER", RETRY_AFTER.to_string()),
             ("QUEUE_FAILED_DRIVER", "database-uuids".to_owned()),
-            ("DB_TRANSACTION_MODE", "IMMEDIATE".to_owned()),
         ];
-        let durable = RedisServer::start_durable();
+        let settings = [&settings[..], &database.env()].concat();
+        let durable = RedisServer::start_durable_with(&["--dbfilename", DIRECTORY]);
+        std::fs::create_dir(durable.directory().join(DIRECTORY)).unwrap();
         let proxy = Proxy::start(durable.port());
         let mut scene = Scene::on(durable, version, &settings, |laravel| {
             let mut manifest = laravel.manifest_with_classes();
@@ -72,6 +106,13 @@ impl Torture {
         scene.failed();
         Self {
             scene,
+            database,
+            clock: NamedTempFile::new().unwrap(),
+            of_wave: BTreeSet::new(),
+            is_wrong_time: false,
+            is_refused: false,
+            php_of_wave: BTreeSet::new(),
+            refused_php: BTreeSet::new(),
             proxy,
             random: fastrand::Rng::with_seed(seed),
             batches: Vec::new(),
@@ -81,17 +122,43 @@ impl Torture {
         }
     }
 
-    fn worker(&self, tries: u32) -> ManagedChild {
+    fn worker(&mut self, tries: u32) -> ManagedChild {
         let tries = format!("--tries={tries}");
         let args = ["--queue=rust,default", "--concurrency=4", "--sleep=0.2"];
-        self.workplace.worker(&[&args[..], &[&tries]].concat())
+        let mut command = (self.workplace).worker_command(&[&args[..], &[&tries]].concat());
+        command
+            .env("LD_PRELOAD", FAKETIME)
+            .env("FAKETIME_TIMESTAMP_FILE", self.clock.path())
+            .env("FAKETIME_CACHE_DURATION", "1")
+            .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        let worker = ManagedChild::spawn(command);
+        self.of_wave.insert(worker.id());
+        worker
+    }
+
+    fn set_clock(&self, seconds: i32) {
+        std::fs::write(self.clock.path(), format!("{seconds:+}")).unwrap();
+    }
+
+    /// Lets Redis refuse to write, or not.
+    fn refuse_writes(&self, way: &[(&str, &str)]) {
+        for (name, value) in way {
+            let command = [&b"CONFIG"[..], b"SET", name.as_bytes(), value.as_bytes()];
+            self.redis.query::<()>(&command);
+        }
+        if way == FULL_DISK {
+            // It fails.
+            self.redis.query::<()>(&[b"BGSAVE"]);
+        }
     }
 
     /// Plain `queue:work` in addition; it gets no batches, which PHP counts twice if Redis goes away in between.
-    fn php_worker(&self, tries: u32) -> ManagedChild {
+    fn php_worker(&mut self, tries: u32) -> ManagedChild {
         let tries = format!("--tries={tries}");
-        self.laravel
-            .worker(&["--queue=default", "--sleep=0.2", &tries])
+        let args = ["--queue=default", "--sleep=0.2", &tries];
+        let worker = self.laravel.worker(&args);
+        self.php_of_wave.insert(worker.id());
+        worker
     }
 
     /// Dispatches some jobs of each kind.
@@ -145,7 +212,7 @@ impl Torture {
     /// Does something to the workers or to Redis; ended workers are replaced.
     fn strike(&mut self, workers: &mut [ManagedChild], tries: u32) {
         let victim = self.random.usize(..workers.len());
-        let fault = match self.random.u8(..25) {
+        let fault = match self.random.u8(..31) {
             0..9 => {
                 workers[victim].signal(Signal::KILL);
                 workers[victim].wait_timeout(LONG);
@@ -188,10 +255,36 @@ impl Torture {
                 self.nap(1..500);
                 "cut connections"
             }
-            21..24 => {
+            21..=23 => {
                 self.proxy.set(Mode::LoseReplies);
                 self.nap(1..100);
                 "lost replies"
+            }
+            24..=25 => {
+                if self.random.bool() {
+                    self.database.stop();
+                } else {
+                    self.database.kill();
+                }
+                self.nap(100..3000);
+                self.database.restart();
+                self.renew_php();
+                self.is_refused = true;
+                "restarts of the database"
+            }
+            26..=27 => {
+                let [refuse, take] = REFUSALS[self.random.usize(..REFUSALS.len())];
+                self.refuse_writes(refuse);
+                self.nap(100..3000);
+                self.refuse_writes(take);
+                self.is_refused = true;
+                "refused writes"
+            }
+            28..=29 => {
+                let seconds = self.random.i32(-20..20);
+                self.set_clock(seconds);
+                self.is_wrong_time = true;
+                "clocks that were set"
             }
             _ => {
                 let began = now();
@@ -217,6 +310,24 @@ impl Torture {
     /// Waits for a random time: faults have to hit any moment, so no event is awaited.
     fn nap(&mut self, milliseconds: std::ops::Range<u64>) {
         std::thread::sleep(Duration::from_millis(self.random.u64(milliseconds)));
+    }
+
+    fn begin_wave(&mut self) {
+        self.set_clock(0);
+        self.of_wave.clear();
+        self.php_of_wave.clear();
+        (self.is_wrong_time, self.is_refused) = (false, false);
+    }
+
+    /// A clock that is set lets reservations end, of all workers that share queues with it.
+    fn end_wave(&mut self) {
+        if self.is_wrong_time {
+            let pids = self.of_wave.iter();
+            self.stopped.extend(pids.map(|pid| (*pid, 0.0..f64::MAX)));
+        }
+        if self.is_refused {
+            self.refused_php.append(&mut self.php_of_wave);
+        }
     }
 
     fn is_busy(&self) -> bool {
@@ -288,7 +399,9 @@ impl Torture {
                     }
                 }
                 let is_over = of_one.iter().any(|line| line.event == "end");
-                if !is_over && !failed.contains_key(uuid) && !is_member {
+                // PHP deletes a job that has failed, and then writes its row.
+                let is_of_php = self.is_of_refused_php(lines);
+                if !is_over && !failed.contains_key(uuid) && !is_member && !is_of_php {
                     wrong.push(format!("{id} has no end: {of_one:?}"));
                 }
             }
@@ -320,8 +433,10 @@ impl Torture {
             let runs = before.into_iter().flatten();
             let runs: Vec<_> = runs.filter(|line| line.event == "run").collect();
             let is_of_php = runs.len() > 1 && runs.iter().any(|run| run.by == "php");
-            if of.contains_key(id) || !is_of_php {
-                let lines = of.get(id);
+            let lines = of.get(id);
+            // PHP could not free it, and does not try again.
+            let could_not = lines.is_some_and(|lines| self.is_of_refused_php(lines));
+            if (lines.is_some() || !is_of_php) && !could_not {
                 wrong.push(format!(
                     "a lock is left: {lock}, {lines:?}\nthe step before it: {before:?}"
                 ));
@@ -339,6 +454,13 @@ impl Torture {
                 failed.len()
             );
         }
+    }
+
+    /// Whether `queue:work` ran a job while something could not be written.
+    fn is_of_refused_php(&self, lines: &[&Line]) -> bool {
+        lines
+            .iter()
+            .any(|line| self.refused_php.contains(&line.pid))
     }
 
     /// Whether the step of a chain before this one was begun more than once, or in `queue:work`.
@@ -404,6 +526,7 @@ fn torture(version: u8) {
     let (mut wave, mut by_php) = (0, BTreeSet::new());
     while Instant::now() < end {
         let tries = if wave % 2 == 0 { 5 } else { 1 };
+        scene.begin_wave();
         scene.dispatch(wave);
         let mut workers = [scene.worker(tries), scene.worker(tries)];
         let mut php = scene.php_worker(tries);
@@ -417,6 +540,7 @@ fn torture(version: u8) {
             }
             scene.nap(50..900);
         }
+        scene.set_clock(0);
         let done = poll(LONG, || {
             for worker in &mut workers {
                 // The last strike may have hit a child at its boot: then a worker does not start, and says so.
@@ -436,6 +560,7 @@ fn torture(version: u8) {
             worker.signal(Signal::TERM);
             worker.wait_timeout(LONG);
         }
+        scene.end_wave();
         scene.judge(&by_php);
         wave += 1;
     }
