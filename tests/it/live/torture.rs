@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::NamedTempFile;
 
-use crate::harness::journal::Line;
+use crate::harness::journal::{self, Line};
 use crate::harness::process::{ManagedChild, Workplace, poll};
 use crate::harness::proxy::{Mode, Proxy};
 use crate::harness::redis::{RedisServer, is_memory};
@@ -56,25 +56,31 @@ struct Torture {
     database: PostgresServer,
     /// Seconds by which artisand's clock differs from that of others, with a sign; read once a second.
     clock: NamedTempFile,
-    /// Processes of artisand in this wave.
-    of_wave: BTreeSet<u32>,
-    /// Whether the clock was set in this wave.
-    is_wrong_time: bool,
-    /// Whether something could not be written in this wave.
-    is_refused: bool,
-    /// Processes of `queue:work`, of this wave and of those in which something could not be written.
-    php_of_wave: BTreeSet<u32>,
-    refused_php: BTreeSet<u32>,
+    wave: Wave,
     /// Between artisand and Redis; PHP, also in artisand's pool, has none.
     proxy: Proxy,
     random: fastrand::Rng,
-    /// Batches that were dispatched.
-    batches: Vec<String>,
-    /// Jobs that were dispatched, steps of chains included.
-    jobs: BTreeSet<String>,
     faults: BTreeMap<&'static str, usize>,
+}
+
+/// Some jobs, and what happened while they ran.
+#[derive(Default)]
+struct Wave {
+    /// Jobs have it in their names.
+    number: usize,
+    /// Lines of the journal before it.
+    lines_before: usize,
+    /// Jobs that were dispatched, without the later steps of chains.
+    jobs: BTreeSet<String>,
+    batches: Vec<String>,
+    /// Processes of `queue:work`.
+    by_php: BTreeSet<u32>,
     /// When processes were stopped for long: their reservations may have ended meanwhile.
     stopped: Vec<(u32, std::ops::Range<f64>)>,
+    /// Whether the clock was set, so that reservations could end at any time.
+    is_wrong_time: bool,
+    /// Whether something could not be written.
+    is_refused: bool,
 }
 
 in_scene!(Torture);
@@ -108,21 +114,14 @@ impl Torture {
             scene,
             database,
             clock: NamedTempFile::new().unwrap(),
-            of_wave: BTreeSet::new(),
-            is_wrong_time: false,
-            is_refused: false,
-            php_of_wave: BTreeSet::new(),
-            refused_php: BTreeSet::new(),
+            wave: Wave::default(),
             proxy,
             random: fastrand::Rng::with_seed(seed),
-            batches: Vec::new(),
-            jobs: BTreeSet::new(),
             faults: BTreeMap::new(),
-            stopped: Vec::new(),
         }
     }
 
-    fn worker(&mut self, tries: u32) -> ManagedChild {
+    fn worker(&self, tries: u32) -> ManagedChild {
         let tries = format!("--tries={tries}");
         let args = ["--queue=rust,default", "--concurrency=4", "--sleep=0.2"];
         let mut command = (self.workplace).worker_command(&[&args[..], &[&tries]].concat());
@@ -131,9 +130,7 @@ impl Torture {
             .env("FAKETIME_TIMESTAMP_FILE", self.clock.path())
             .env("FAKETIME_CACHE_DURATION", "1")
             .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
-        let worker = ManagedChild::spawn(command);
-        self.of_wave.insert(worker.id());
-        worker
+        ManagedChild::spawn(command)
     }
 
     fn set_clock(&self, seconds: i32) {
@@ -157,12 +154,13 @@ impl Torture {
         let tries = format!("--tries={tries}");
         let args = ["--queue=default", "--sleep=0.2", &tries];
         let worker = self.laravel.worker(&args);
-        self.php_of_wave.insert(worker.id());
+        self.wave.by_php.insert(worker.id());
         worker
     }
 
     /// Dispatches some jobs of each kind.
-    fn dispatch(&mut self, wave: usize) {
+    fn dispatch(&mut self) {
+        let wave = self.wave.number;
         let classes = format!("--classes={}", CLASSES.join(","));
         for chain in 0..CHAINS {
             let id = format!("w{wave}-chain{chain}");
@@ -172,13 +170,13 @@ impl Torture {
             let args = [&head[..], &steps, &[&*classes, "--without-catch"]].concat();
             self.php().text(&args);
             // Later steps are expected if the previous ones succeeded.
-            self.jobs.insert(format!("{id}-1"));
+            self.wave.jobs.insert(format!("{id}-1"));
         }
         for single in 0..SINGLES {
             let id = format!("w{wave}-single{single}");
             let script = format!("--script={}", self.script());
             self.php().run(&["interop:journal", &id, &script]);
-            self.jobs.insert(id);
+            self.wave.jobs.insert(id);
         }
         let members = ["sleep:0.02"; MEMBERS];
         let args = [
@@ -189,7 +187,9 @@ impl Torture {
             "--allow-failures",
         ];
         let batch = self.php().run(&[&args[..1], &members, &args[1..]].concat());
-        self.batches.push(batch["id"].as_str().unwrap().to_owned());
+        self.wave
+            .batches
+            .push(batch["id"].as_str().unwrap().to_owned());
     }
 
     /// What a job does at each of its attempts.
@@ -234,7 +234,7 @@ impl Torture {
                 let ended = now();
                 // Renewed at a third of their length.
                 if ended - began > f64::from(RETRY_AFTER) / 2.0 {
-                    self.stopped.push((workers[victim].id(), began..ended));
+                    self.wave.stopped.push((workers[victim].id(), began..ended));
                 }
                 "stopped processes"
             }
@@ -269,7 +269,7 @@ impl Torture {
                 self.nap(100..3000);
                 self.database.restart();
                 self.renew_php();
-                self.is_refused = true;
+                self.wave.is_refused = true;
                 "restarts of the database"
             }
             26..=27 => {
@@ -277,13 +277,13 @@ impl Torture {
                 self.refuse_writes(refuse);
                 self.nap(100..3000);
                 self.refuse_writes(take);
-                self.is_refused = true;
+                self.wave.is_refused = true;
                 "refused writes"
             }
             28..=29 => {
                 let seconds = self.random.i32(-20..20);
                 self.set_clock(seconds);
-                self.is_wrong_time = true;
+                self.wave.is_wrong_time = true;
                 "clocks that were set"
             }
             _ => {
@@ -293,7 +293,9 @@ impl Torture {
                 let ended = now();
                 if ended - began > f64::from(RETRY_AFTER) / 2.0 {
                     let pids = workers.iter().map(ManagedChild::id);
-                    self.stopped.extend(pids.map(|pid| (pid, began..ended)));
+                    self.wave
+                        .stopped
+                        .extend(pids.map(|pid| (pid, began..ended)));
                 }
                 "stalled connections"
             }
@@ -312,22 +314,13 @@ impl Torture {
         std::thread::sleep(Duration::from_millis(self.random.u64(milliseconds)));
     }
 
-    fn begin_wave(&mut self) {
+    fn begin_wave(&mut self, number: usize) {
         self.set_clock(0);
-        self.of_wave.clear();
-        self.php_of_wave.clear();
-        (self.is_wrong_time, self.is_refused) = (false, false);
-    }
-
-    /// A clock that is set lets reservations end, of all workers that share queues with it.
-    fn end_wave(&mut self) {
-        if self.is_wrong_time {
-            let pids = self.of_wave.iter();
-            self.stopped.extend(pids.map(|pid| (*pid, 0.0..f64::MAX)));
-        }
-        if self.is_refused {
-            self.refused_php.append(&mut self.php_of_wave);
-        }
+        self.wave = Wave {
+            number,
+            lines_before: self.redis.length("interop:journal"),
+            ..Wave::default()
+        };
     }
 
     fn is_busy(&self) -> bool {
@@ -350,9 +343,9 @@ impl Torture {
     }
 
     /// Compares the records with the allowed outcomes.
-    fn judge(&self, by_php: &BTreeSet<u32>) {
+    fn judge(&self) {
         let name = format!("{}, {:?}", self.name, self.faults);
-        let lines = self.lines();
+        let lines = journal::since(&self.redis, self.wave.lines_before);
         let mut of: BTreeMap<&str, Vec<&Line>> = BTreeMap::new();
         for line in lines.iter().filter(|line| line.uuid.is_some()) {
             of.entry(&line.id).or_default().push(line);
@@ -380,7 +373,8 @@ impl Torture {
                     .filter(|line| line.uuid.as_deref() == Some(uuid))
                     .collect();
                 let runs: Vec<_> = of_one.iter().filter(|line| line.event == "run").collect();
-                let is_counted = runs.windows(2).all(|two| two[0].attempts < two[1].attempts);
+                let is_counted = self.wave.is_wrong_time
+                    || runs.windows(2).all(|two| two[0].attempts < two[1].attempts);
                 if !is_counted {
                     wrong.push(format!("{id}: an attempt ran twice: {of_one:?}"));
                 }
@@ -391,10 +385,12 @@ impl Torture {
                             && line.at > two[1].at
                             && line.attempts == two[0].attempts
                     });
-                    let stood_still = (self.stopped.iter()).any(|(pid, span)| {
+                    let stood_still = (self.wave.stopped.iter()).any(|(pid, span)| {
                         *pid == two[0].pid && span.start < two[1].at && two[0].at < span.end
                     });
-                    if ends_late && !stood_still && !by_php.contains(&two[0].pid) {
+                    let may_end_late =
+                        self.wave.is_wrong_time || self.wave.by_php.contains(&two[0].pid);
+                    if ends_late && !stood_still && !may_end_late {
                         wrong.push(format!("{id}: two attempts at a time: {of_one:?}"));
                     }
                 }
@@ -411,13 +407,13 @@ impl Torture {
             let quoted = format!("{id}\\\"");
             failed.values().any(|payload| payload.contains(&quoted))
         };
-        let missing: Vec<_> = (self.jobs.iter())
+        let missing: Vec<_> = (self.wave.jobs.iter())
             .filter(|id| !of.contains_key(id.as_str()) && !has_failed(id))
             .collect();
         if !missing.is_empty() {
             wrong.push(format!("never run: {missing:?}"));
         }
-        for batch in &self.batches {
+        for batch in &self.wave.batches {
             let row = self.php().run(&["interop:batch-state", batch]);
             let of_batch = |uuid: &Value| failed.contains_key(uuid.as_str().unwrap_or_default());
             let ids = row["failed_ids"].as_array().cloned().unwrap_or_default();
@@ -425,8 +421,12 @@ impl Torture {
                 wrong.push(format!("a batch is not exact: {row}"));
             }
         }
+        let of_wave = format!("w{}-", self.wave.number);
         for lock in self.keys("*laravel_unique_job*") {
             let id = lock.rsplit(':').next().unwrap_or_default();
+            if !id.starts_with(&of_wave) {
+                continue;
+            }
             let before = step_before(id).and_then(|before| of.get(before.as_str()));
             // PHP takes the lock of the next step and then pushes it. If it is killed in between, the step before
             // runs again, finds the lock taken, and the chain ends there, as in Laravel.
@@ -458,9 +458,10 @@ impl Torture {
 
     /// Whether `queue:work` ran a job while something could not be written.
     fn is_of_refused_php(&self, lines: &[&Line]) -> bool {
-        lines
-            .iter()
-            .any(|line| self.refused_php.contains(&line.pid))
+        self.wave.is_refused
+            && lines
+                .iter()
+                .any(|line| self.wave.by_php.contains(&line.pid))
     }
 
     /// Whether the step of a chain before this one was begun more than once, or in `queue:work`.
@@ -523,16 +524,15 @@ fn torture(version: u8) {
     let minutes = setting("TORTURE_MINUTES").unwrap_or(0.25_f64);
     let mut scene = Torture::new(version, seed);
     let end = Instant::now() + Duration::from_secs_f64(minutes * 60.0);
-    let (mut wave, mut by_php) = (0, BTreeSet::new());
+    let mut wave = 0;
     while Instant::now() < end {
         let tries = if wave % 2 == 0 { 5 } else { 1 };
-        scene.begin_wave();
-        scene.dispatch(wave);
+        scene.begin_wave(wave);
+        scene.dispatch();
         let mut workers = [scene.worker(tries), scene.worker(tries)];
         let mut php = scene.php_worker(tries);
         let until = Instant::now() + Duration::from_secs(10);
         while Instant::now() < until.min(end) {
-            by_php.insert(php.id());
             scene.strike(&mut workers, tries);
             // It ends with its connection, as Laravel has it.
             if !php.is_running() {
@@ -560,8 +560,7 @@ fn torture(version: u8) {
             worker.signal(Signal::TERM);
             worker.wait_timeout(LONG);
         }
-        scene.end_wave();
-        scene.judge(&by_php);
+        scene.judge();
         wave += 1;
     }
 }
