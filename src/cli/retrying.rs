@@ -69,8 +69,12 @@ impl<'a> Retrying<'a> {
             return Ok(Retried::Unknown);
         };
         let parsed = Payload::parse(&job.payload);
-        let ready = parsed
-            .and_then(|parsed| Ok((parsed, payload::for_retry(&job.payload, self.pushed_at())?)));
+        let ready = parsed.and_then(|parsed| {
+            Ok((
+                parsed,
+                payload::for_retry(&job.payload, self.pushed_at(&job.connection))?,
+            ))
+        });
         let (parsed, payload) = match ready {
             Ok(ready) => ready,
             Err(error) => {
@@ -106,10 +110,12 @@ impl<'a> Retrying<'a> {
         Ok(Retried::Pushed(took))
     }
 
-    /// What Horizon adds to what is pushed, if the app has it.
-    fn pushed_at(&self) -> Option<Micros> {
-        let laravel = self.config.laravel();
-        laravel.is_some_and(Laravel::has_horizon).then(Micros::now)
+    /// What Horizon adds to what is pushed onto Redis, if the app has it.
+    fn pushed_at(&self, connection: &str) -> Option<Micros> {
+        let has_horizon = self.config.laravel().is_some_and(Laravel::has_horizon);
+        let place = || Some(config::connection(self.config, connection).ok()?.place);
+        let is_its = |place| matches!(place, QueuePlace::Redis { .. } | QueuePlace::Failover(_));
+        (has_horizon && place().is_some_and(is_its)).then(Micros::now)
     }
 
     async fn connect(&mut self, job: &StoredJob) -> anyhow::Result<()> {

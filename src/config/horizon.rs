@@ -5,15 +5,69 @@ use super::{Config, Error, connection};
 use crate::app::slug;
 use crate::connection::{RedisOptions, tag};
 use crate::horizon::{HorizonOptions, Supervisor, Trim};
+use crate::queue::ConnectionName;
+use crate::shown::with_causes;
 use crate::worker::WorkerOptions;
 
-/// What to write for the app's Horizon when jobs of this queue connection are pushed; `None` if the app has none, or
+/// What to write for the app's Horizon when jobs of this queue connection are pushed or moved; `None` if the app has
+/// none, with `enabled = false`, for connections that Horizon does not know, and, after a warning, if Horizon's Redis is
+/// not supported.
+///
+/// # Errors
+///
+/// With `enabled = true`: as [`horizon_settings`].
+pub fn horizon(config: &Config, name: &str) -> Result<Option<HorizonOptions>, Error> {
+    let options = tolerated(config, horizon_settings(config, name))?;
+    Ok(options
+        .filter(|options| options.name_of(&name.into()).is_some() || is_failover(config, name)))
+}
+
+/// A worker does not stay down for records of a dashboard, unless its operator asks for them.
+fn tolerated(
+    config: &Config,
+    options: Result<Option<HorizonOptions>, Error>,
+) -> Result<Option<HorizonOptions>, Error> {
+    match options {
+        Err(error) if config.file.horizon.enabled != Some(true) => {
+            tracing::warn!(
+                error = with_causes(&error),
+                "nothing is written for Horizon; `enabled = false` under [horizon] says that it is not wanted"
+            );
+            Ok(None)
+        }
+        options => options,
+    }
+}
+
+fn is_failover(config: &Config, name: &str) -> bool {
+    let place = connection(config, name).map(|connection| connection.place);
+    matches!(place, Ok(QueuePlace::Failover(_)))
+}
+
+/// Connections whose jobs Horizon knows: only its own queue, in place of Laravel's on Redis, tells it of jobs. A job of a
+/// failover connection is popped from the first one, under that one's name.
+fn recorded(config: &Config) -> Vec<(ConnectionName, ConnectionName)> {
+    let place = |name: &str| Some(connection(config, name).ok()?.place);
+    let is_on_redis = |name: &String| matches!(place(name), Some(QueuePlace::Redis { .. }));
+    let with_name = |name: String| {
+        let known = match place(&name)? {
+            QueuePlace::Redis { .. } => name.clone(),
+            QueuePlace::Failover(names) => names.into_iter().next().filter(is_on_redis)?,
+            _ => return None,
+        };
+        Some((name.as_str().into(), known.as_str().into()))
+    };
+    let names = config.connections().into_iter();
+    names.filter_map(with_name).collect()
+}
+
+/// What to write for the app's Horizon beside jobs of this connection; `None` if the app has none, or
 /// `enabled = false`.
 ///
 /// # Errors
 ///
 /// Horizon's Redis cannot be told or is not supported, or `enabled = true` in an app without Horizon.
-pub fn horizon(config: &Config, name: &str) -> Result<Option<HorizonOptions>, Error> {
+pub fn horizon_settings(config: &Config, name: &str) -> Result<Option<HorizonOptions>, Error> {
     let table = &config.file.horizon;
     if table.enabled == Some(false) {
         return Ok(None);
@@ -55,6 +109,7 @@ pub fn horizon(config: &Config, name: &str) -> Result<Option<HorizonOptions>, Er
     };
     Ok(Some(HorizonOptions {
         redis,
+        connections: recorded(config),
         trim: config.setting(laravel.horizon_trim())?,
         completed: table.completed,
         worker: None,
@@ -65,28 +120,28 @@ pub fn horizon(config: &Config, name: &str) -> Result<Option<HorizonOptions>, Er
 ///
 /// # Errors
 ///
-/// As [`horizon`].
+/// As [`horizon`]. A worker of a connection that Horizon does not know may push to one that it knows.
 pub fn horizon_of_worker(
     config: &Config,
     options: &WorkerOptions,
     slots: usize,
 ) -> Result<Option<HorizonOptions>, Error> {
-    let connection = options.connection.to_string();
-    let (Some(horizon), Some(laravel)) = (horizon(config, &connection)?, &config.laravel) else {
+    let settings = horizon_settings(config, options.connection.as_str());
+    let (Some(horizon), Some(laravel)) = (tolerated(config, settings)?, &config.laravel) else {
         return Ok(None);
     };
-    let worker = Supervisor {
+    let worker = |connection: &ConnectionName| Supervisor {
         registration: config.file.horizon.register,
         host: host(),
         environment: environment(laravel),
-        connection,
+        connection: connection.to_string(),
         queues: options.queues.clone(),
         slots,
         tries: options.defaults.tries,
         timeout: options.defaults.timeout,
     };
     Ok(Some(HorizonOptions {
-        worker: Some(worker),
+        worker: horizon.name_of(&options.connection).map(worker),
         ..horizon
     }))
 }

@@ -56,7 +56,7 @@ pub use file::{
     WorkerTable,
 };
 pub use handler::HandlerTable;
-pub use horizon::{horizon, horizon_of_worker};
+pub use horizon::{horizon, horizon_of_worker, horizon_settings};
 pub use laravel::{
     EnvLookup, Laravel, Origin, QueuePlace, QueueSettings, RedisSettings, SettingError,
 };

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use tokio::sync::mpsc;
 
+use super::options::name_of;
 use crate::handler::JobInfo;
 use crate::queue::{ConnectionName, PushListener, QueueName};
 use crate::time::Micros;
@@ -86,9 +87,29 @@ const MOST_BYTES: usize = 64 << 20;
 pub struct Recorder {
     pub(super) notes: mpsc::Sender<Note>,
     pub(super) backlog: Arc<Backlog>,
+    /// As [`HorizonOptions::connections`](super::HorizonOptions::connections).
+    pub(super) connections: Arc<[(ConnectionName, ConnectionName)]>,
 }
 
 impl Recorder {
+    /// The job as Horizon knows it; `None` if it does not.
+    fn known(&self, job: &Arc<JobInfo>) -> Option<Arc<JobInfo>> {
+        let name = name_of(&self.connections, &job.connection)?;
+        if *name == job.connection {
+            return Some(Arc::clone(job));
+        }
+        Some(Arc::new(JobInfo {
+            connection: name.clone(),
+            ..JobInfo::clone(job)
+        }))
+    }
+
+    fn ended(&self, job: &Arc<JobInfo>, how: End) {
+        if let Some(job) = self.known(job) {
+            self.note(What::Ended(job, how));
+        }
+    }
+
     fn note(&self, what: What) {
         let note = Note {
             at: Micros::now(),
@@ -118,6 +139,9 @@ fn end_of(end: &JobEnd<'_>) -> Option<End> {
 
 impl PushListener for Recorder {
     fn pushed(&self, connection: &ConnectionName, queue: &QueueName, payload: &[u8]) {
+        if name_of(&self.connections, connection).is_none() {
+            return;
+        }
         self.note(What::Pushed(Pushed {
             connection: connection.clone(),
             queue: queue.clone(),
@@ -133,24 +157,28 @@ impl PushListener for Recorder {
 impl Observer for Recorder {
     fn on_event(&self, event: &Event<'_>) {
         match event {
-            Event::JobPopped(job) => self.note(What::Reserved(Arc::clone(job))),
+            Event::JobPopped(job) => {
+                if let Some(job) = self.known(job) {
+                    self.note(What::Reserved(job));
+                }
+            }
             Event::JobFailed(end) if !end.is_gone => {
                 let text = |failure| exception_text(failure, end.job.payload.resolve_name());
                 let failed = End::Failed {
                     exception: end.failure.map(text).unwrap_or_default(),
                     is_raised_by_php: end.is_raised_by_php,
                 };
-                self.note(What::Ended(Arc::clone(end.job), failed));
+                self.ended(end.job, failed);
             }
             Event::JobAttempted(end) => {
                 if let Some(how) = end_of(end) {
-                    self.note(What::Ended(Arc::clone(end.job), how));
+                    self.ended(end.job, how);
                 }
             }
             Event::JobForwarded { job, to } => {
-                let moved = End::Moved(to.to_string());
-                self.note(What::Ended(Arc::clone(job), moved));
+                self.ended(job, End::Moved(to.to_string()));
             }
+            Event::JobGivenBack(job) => self.ended(job, End::Moved(job.queue.to_string())),
             Event::WorkerPausing => self.backlog.is_paused.store(true, Ordering::Relaxed),
             Event::WorkerResuming => self.backlog.is_paused.store(false, Ordering::Relaxed),
             _ => {}

@@ -3,19 +3,38 @@
 use std::time::Duration;
 
 use crate::connection::RedisOptions;
-use crate::queue::QueueName;
+use crate::queue::{ConnectionName, QueueName};
 
 /// Settings of the app's Horizon.
 #[derive(Debug, Clone)]
 pub struct HorizonOptions {
     /// Server, database and Horizon's own key prefix (`horizon.use`, `horizon.prefix`).
     pub redis: RedisOptions,
+    /// Queue connections whose jobs have records: those on Redis, and failover connections that work one of these; each
+    /// with the name that Horizon has for it.
+    pub connections: Vec<(ConnectionName, ConnectionName)>,
     /// How long records are kept.
     pub trim: Trim,
     /// How many of the jobs that succeed keep their record.
     pub completed: Share,
-    /// The worker that writes the records; `None` for a command that pushes jobs.
+    /// The worker that writes the records; `None` for a command that pushes jobs, and for a worker whose own jobs have none.
     pub worker: Option<Supervisor>,
+}
+
+impl HorizonOptions {
+    /// The name under which Horizon knows a connection; `None` for one whose jobs it does not know.
+    pub fn name_of(&self, connection: &ConnectionName) -> Option<&ConnectionName> {
+        name_of(&self.connections, connection)
+    }
+}
+
+pub(super) fn name_of<'a>(
+    connections: &'a [(ConnectionName, ConnectionName)],
+    connection: &ConnectionName,
+) -> Option<&'a ConnectionName> {
+    let mut names = connections.iter();
+    let (_, name) = names.find(|(name, _)| name == connection)?;
+    Some(name)
 }
 
 /// How a worker appears in Horizon.

@@ -65,6 +65,7 @@ mod tests {
         drop(free);
         let options = HorizonOptions {
             redis,
+            connections: vec![("redis".into(), "redis".into())],
             trim: Trim::default(),
             completed: Share::ALL,
             worker: None,

@@ -78,6 +78,7 @@ impl Writer {
         let recorder = Recorder {
             notes: sender,
             backlog: Arc::clone(&backlog),
+            connections: options.connections.clone().into(),
         };
         let writer = Self {
             options,
@@ -163,6 +164,10 @@ impl Writer {
             }
             self.flush(std::mem::take(&mut batch)).await;
         }
+        while let Some((at, _)) = self.late.front() {
+            tokio::time::sleep_until(*at).await;
+            self.mend_late().await;
+        }
         let mut pipeline = Pipeline::new();
         if let Some(register) = register {
             register.leave(&mut pipeline);
@@ -202,9 +207,16 @@ impl Writer {
                 metrics(&batch.entries)
             };
             match self.write(&batch, &measured).await {
-                Ok(written) if !batch.is_repeated => break written,
-                // What is there may be a part of this batch.
-                Ok(written) => break written.on_nothing(),
+                Ok(written) => {
+                    self.refusal = None;
+                    // After a lost reply, what is there may be a part of this batch.
+                    let is_known = !batch.is_repeated;
+                    break if is_known {
+                        written
+                    } else {
+                        written.on_nothing()
+                    };
+                }
                 Err(error) if connection::is_away(&error) => {
                     batch.is_repeated |= matches!(
                         error,
@@ -212,10 +224,14 @@ impl Writer {
                     );
                     reconnect.wait().await;
                 }
-                Err(error) => return self.refused(&error),
+                Err(error) => {
+                    // The server has carried out the other commands.
+                    self.refused(&error);
+                    (self.losses)(1);
+                    break Written::unknown(batch.entries.len());
+                }
             }
         };
-        self.refusal = None;
         let dropped = self.backlog.dropped.swap(0, Ordering::Relaxed);
         if dropped > 0 {
             (self.losses)(dropped);

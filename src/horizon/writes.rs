@@ -1,5 +1,6 @@
 //! Writes to Horizon's keys.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 
 use redis::{Cmd, Pipeline};
@@ -9,6 +10,7 @@ use super::note::{End, Pushed};
 use super::options::{HorizonOptions, Trim};
 use crate::connection::{self, Redis};
 use crate::handler::JobInfo;
+use crate::outbox::hand_over::is_closure;
 use crate::payload::Payload;
 use crate::time::Micros;
 
@@ -49,6 +51,14 @@ pub(super) enum Found {
 }
 
 impl Written {
+    /// If the server refused something.
+    pub(super) fn unknown(records: usize) -> Self {
+        Self {
+            found: vec![Found::Nothing; records],
+            is_short: true,
+        }
+    }
+
     /// As if no record had been there.
     pub(super) fn on_nothing(mut self) -> Self {
         self.found.fill(Found::Nothing);
@@ -81,7 +91,7 @@ pub(super) struct Metric {
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Metrics<'a> {
     queues: BTreeMap<&'a str, Metric>,
-    jobs: BTreeMap<&'a str, Metric>,
+    jobs: BTreeMap<Cow<'a, str>, Metric>,
 }
 
 /// What Horizon's own script does for one job, for several: count and mean in one step.
@@ -94,18 +104,41 @@ redis.call('hset', KEYS[1], 'throughput', jobs + more, 'runtime', (jobs * mean +
 ";
 
 /// Writes the record of a job that was pushed, unless a worker has begun with it: then the record has the same moment
-/// of the push.
+/// of the push, and gets what a worker in PHP does not write.
 const PUSHED: &str = r"
 redis.call('zadd', KEYS[2], ARGV[1], ARGV[2])
 local known = redis.call('hget', KEYS[1], 'payload')
 if known and ARGV[9] ~= '' and string.find(known, ARGV[9], 1, true) then
     redis.call('hset', KEYS[1], 'created_at', ARGV[7])
+    for at, name in ipairs({'id', 'connection', 'queue', 'name'}) do
+        redis.call('hsetnx', KEYS[1], name, ARGV[at + 1])
+    end
+    if redis.call('ttl', KEYS[1]) == -1 then
+        redis.call('expireat', KEYS[1], ARGV[8])
+    end
+    local status = redis.call('hget', KEYS[1], 'status')
+    if status == 'reserved' or status == 'pending' then
+        redis.call('zadd', KEYS[3], ARGV[1], ARGV[2])
+    end
     return
 end
 redis.call('zadd', KEYS[3], ARGV[1], ARGV[2])
 redis.call('hset', KEYS[1], 'id', ARGV[2], 'connection', ARGV[3], 'queue', ARGV[4], 'name', ARGV[5],
     'status', 'pending', 'payload', ARGV[6], 'created_at', ARGV[7], 'updated_at', ARGV[7])
 redis.call('expireat', KEYS[1], ARGV[8])
+";
+
+/// Writes that a job went back to a queue, unless another worker has taken it since: then the record has other bytes, and
+/// that worker's attempt goes on, has gone back too, or has ended later. Returns how many fields are new.
+const WENT_BACK: &str = r"
+local status, payload, ended = unpack(redis.call('hmget', KEYS[1], 'status', 'payload', 'completed_at'))
+if payload and payload ~= ARGV[2] and payload ~= ARGV[3] then
+    local is_over = status == 'completed' or status == 'failed'
+    if not is_over or (tonumber(ended) or 0) >= tonumber(ARGV[1]) then
+        return 0
+    end
+end
+return redis.call('hset', KEYS[1], unpack(ARGV, 4))
 ";
 
 /// Writes that a job is back in its queue, unless a worker has taken it again: then the record has other bytes.
@@ -224,6 +257,21 @@ impl<'a> Writes<'a> {
         self.fields.push(fields.len());
     }
 
+    /// Writes fields of the record of a job that went back to a queue at this moment, where another worker may have taken
+    /// it by now.
+    fn set_unless_taken(&mut self, entry: &Entry, at: &str, fields: &[(&str, &[u8])]) {
+        let key = self.key(&entry.id);
+        let command = self.pipeline.cmd("EVAL");
+        (command.arg(WENT_BACK).arg(1).arg(key))
+            .arg(at)
+            .arg(&*entry.job.reserved)
+            .arg(&*entry.job.body);
+        for (name, value) in fields {
+            command.arg(*name).arg(*value);
+        }
+        self.fields.push(fields.len());
+    }
+
     /// Writes that a job was pushed. If a worker has taken it meanwhile, only what that worker could not know.
     pub(super) fn pushed(&mut self, at: Micros, pushed: &Pushed) {
         let Ok(payload) = Payload::parse(&pushed.payload) else {
@@ -305,6 +353,10 @@ impl<'a> Writes<'a> {
             // Those that go back to a queue have a later one.
             if !matches!(entry.end, Some((_, End::Released(_) | End::Moved(_)))) {
                 fields.push(("updated_at", at.as_bytes()));
+                // What the release before has written is over.
+                if job.attempts > 1 {
+                    fields.push(("delay", b"0"));
+                }
             }
         }
         match &entry.end {
@@ -336,7 +388,7 @@ impl<'a> Writes<'a> {
                 fields.push(("payload", &job.reserved));
                 fields.push(("updated_at", updated.as_bytes()));
                 fields.push(("delay", delay.as_bytes()));
-                self.set(id, &fields);
+                self.set_unless_taken(entry, &updated, &fields);
             }
             Some((at, End::Moved(queue))) => {
                 let updated = at.to_string();
@@ -345,7 +397,7 @@ impl<'a> Writes<'a> {
                 fields.push(("status", b"pending"));
                 fields.push(("payload", &job.body));
                 fields.push(("updated_at", updated.as_bytes()));
-                self.set(id, &fields);
+                self.set_unless_taken(entry, &updated, &fields);
             }
         }
         if !entry.is_last {
@@ -441,17 +493,23 @@ impl<'a> Writes<'a> {
     /// Adds successes to the metrics.
     pub(super) fn metrics(&mut self, metrics: &Metrics<'_>) {
         // Horizon's order: queues first.
-        for (kind, metrics) in [("queue", &metrics.queues), ("job", &metrics.jobs)] {
+        let queues = metrics
+            .queues
+            .iter()
+            .map(|(name, metric)| ("queue", *name, metric));
+        let jobs = metrics
+            .jobs
+            .iter()
+            .map(|(name, metric)| ("job", &**name, metric));
+        for (kind, name, metric) in queues.chain(jobs) {
             let all = self.key(&format!("measured_{kind}s"));
-            for (name, metric) in metrics {
-                let key = self.key(&format!("{kind}:{name}"));
-                (self.pipeline.cmd("EVAL").arg(METRIC).arg(2))
-                    .arg(key)
-                    .arg(&all)
-                    .arg(metric.jobs)
-                    .arg(metric.milliseconds)
-                    .ignore();
-            }
+            let key = self.key(&format!("{kind}:{name}"));
+            (self.pipeline.cmd("EVAL").arg(METRIC).arg(2))
+                .arg(key)
+                .arg(&all)
+                .arg(metric.jobs)
+                .arg(metric.milliseconds)
+                .ignore();
         }
     }
 }
@@ -482,6 +540,16 @@ fn name_of(payload: &Payload) -> &str {
     }
 }
 
+/// The name under which a job is measured: what PHP does for a job, in a closure of artisand's, is no run of that job.
+fn measured_name(payload: &Payload) -> Cow<'_, str> {
+    let name = name_of(payload);
+    if is_closure(payload) {
+        format!("{name} (closure)").into()
+    } else {
+        name.into()
+    }
+}
+
 /// The text of `pushedAt` in a payload as it was pushed, and as it stays; empty without one.
 fn payload_mark(payload: &[u8]) -> &[u8] {
     let name = br#""pushedAt":""#;
@@ -501,7 +569,10 @@ pub(super) fn metrics(entries: &[Entry]) -> Metrics<'_> {
             continue;
         }
         let queue = metrics.queues.entry(entry.job.queue.as_str()).or_default();
-        let job = metrics.jobs.entry(name_of(&entry.job.payload)).or_default();
+        let job = metrics
+            .jobs
+            .entry(measured_name(&entry.job.payload))
+            .or_default();
         for metric in [queue, job] {
             metric.jobs += 1;
             metric.milliseconds += entry.runtime;

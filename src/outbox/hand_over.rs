@@ -85,7 +85,6 @@ const LONGEST_NAME: usize = 255;
 const NAMELESS: &str = "Closure (artisand:0)";
 
 /// Whether a payload is a closure that artisand has pushed: its name differs from that of an app's closure.
-#[cfg(feature = "cli")]
 pub(crate) fn is_closure(payload: &crate::payload::Payload) -> bool {
     payload.command_name() == Some("Illuminate\\Queue\\CallQueuedClosure")
         && (!payload.display_name.contains("Closure (") || &*payload.display_name == NAMELESS)
@@ -405,7 +404,11 @@ impl HandOver<'_> {
             extra,
             id: None,
             delay: None,
-            horizon: (self.services.has_horizon).then(|| HorizonFields::plain("job")),
+            // No program but this one knows of it.
+            horizon: (self.services.has_horizon).then(|| HorizonFields {
+                silenced: true,
+                ..HorizonFields::plain("job")
+            }),
         };
         self.services
             .add_driver_fields(self.connection, &mut payload);

@@ -206,6 +206,15 @@ impl Observer for PulseRecorder {
                 if !end.is_failure_heard_by_php {
                     self.happened(end, Happened::Failed);
                 }
+                if !end.is_heard_by_php {
+                    self.took(end);
+                }
+            }
+            // What it threw is no end for Pulse, and PHP raises `JobFailed` in a process that has not begun the job. A job
+            // that has failed by itself was processed, and Pulse has heard that.
+            Event::JobAttempted(end)
+                if end.is_heard_by_php && end.has_failed && end.failure.is_some() =>
+            {
                 self.took(end);
             }
             // In PHP, too, what has begun is written once it is over.
@@ -376,6 +385,27 @@ mod tests {
         recorder.on_event(&Event::JobReleasedAfterException(&all));
         recorder.on_event(&Event::JobAttempted(&all));
         assert_eq!(counted(&recorder), ([0; 5], [0; 2]));
+        let by_itself = JobEnd {
+            has_failed: true,
+            is_failure_heard_by_php: true,
+            ..all
+        };
+        recorder.on_event(&Event::JobFailed(&by_itself));
+        recorder.on_event(&Event::JobProcessed(&by_itself));
+        recorder.on_event(&Event::JobAttempted(&by_itself));
+        assert_eq!(counted(&recorder), ([0; 5], [0; 2]));
+        let failure = FailureText {
+            class: "E".into(),
+            message: "disk full".into(),
+            chain: Vec::new(),
+        };
+        let thrown = JobEnd {
+            failure: Some(&failure),
+            ..by_itself
+        };
+        recorder.on_event(&Event::JobFailed(&thrown));
+        recorder.on_event(&Event::JobAttempted(&thrown));
+        assert_eq!(counted(&recorder), ([0; 5], [1, 0]));
     }
 
     #[test]

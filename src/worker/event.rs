@@ -142,6 +142,8 @@ pub enum Event<'a> {
         /// Where to.
         to: &'a QueueName,
     },
+    /// A job went back to its queue as it was: PHP did not begin it.
+    JobGivenBack(&'a Arc<JobInfo>),
     /// The worker pops no more jobs until it is resumed.
     WorkerPausing,
     /// The worker pops jobs again.
@@ -186,6 +188,7 @@ impl Event<'_> {
             Self::ReservationLost(_) => "ReservationLost",
             Self::JobsQuarantined { .. } => "JobsQuarantined",
             Self::JobForwarded { .. } => "JobForwarded",
+            Self::JobGivenBack(_) => "JobGivenBack",
             Self::WorkerPausing => "WorkerPausing",
             Self::WorkerResuming => "WorkerResuming",
             Self::WorkerQueuePaused(_) => "WorkerQueuePaused",

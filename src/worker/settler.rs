@@ -386,7 +386,7 @@ fn finish(pending: PendingSettlement, settled: Settled, observers: &Observers) {
         let uuid = match &ending.report {
             Report::Ended(end) => end.job.payload.uuid.as_ref(),
             Report::Forwarded(job, _) => job.payload.uuid.as_ref(),
-            Report::Quarantined(_) | Report::GivenBack => None,
+            Report::Quarantined(_) | Report::GivenBack(_) => None,
         };
         tracing::warn!(
             job.uuid = uuid.map(JobUuid::bounded),
@@ -404,7 +404,10 @@ fn finish(pending: PendingSettlement, settled: Settled, observers: &Observers) {
             });
         }
         Report::Forwarded(job, to) => observers.emit(&Event::JobForwarded { job, to }),
-        Report::GivenBack => {}
+        Report::GivenBack(Some(job)) if settled != Settled::Gone => {
+            observers.emit(&Event::JobGivenBack(job));
+        }
+        Report::GivenBack(_) => {}
     }
     if let Some(done) = done {
         // The attempt may have stopped waiting.

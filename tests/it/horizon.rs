@@ -3,15 +3,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
+use artisand::connection::{Database, DatabaseKind, DatabaseOptions, RedisOptions};
+use artisand::horizon::{Horizon, HorizonOptions, Share, Trim};
+use artisand::queue::{DatabaseQueue, DatabaseQueueOptions, PushListener as _, Queue as _};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::harness::fixtures::project;
+use crate::harness::jobs_table::migration;
 use crate::harness::process::{ManagedChild, artisand, eventually};
 use crate::harness::redis::RedisServer;
+use crate::harness::stores::Kind;
 
 const SOON: Duration = Duration::from_secs(60);
 const P: &str = "shop_horizon:";
@@ -71,6 +77,9 @@ handler = { exec = ["sh", "-c", "echo too bad >&2; exit 1"] }
 [[map]]
 job = 'App\Jobs\Waits'
 handler = { exec = ["sh", "-c", "until [ -e go ]; do sleep 0.05; done"] }
+[[map]]
+job = 'App\Jobs\Meanwhile'
+handler = { exec = ["sh", "meanwhile.sh"] }
 [[map]]
 job = 'App\Jobs\Again'
 handler = { exec = ["sh", "-c", "[ $ARTISAND_JOB_ATTEMPTS = 2 ]"] }
@@ -175,6 +184,13 @@ handler = { exec = ["sh", "-c", "[ $ARTISAND_JOB_ATTEMPTS = 2 ]"] }
         self.push(&payload);
         self.record(id, &payload);
         payload
+    }
+
+    fn change_manifest(&self, change: impl FnOnce(&mut Value)) {
+        let path = self.app.path().join("artisand.json");
+        let mut manifest = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        change(&mut manifest);
+        std::fs::write(&path, manifest.to_string()).unwrap();
     }
 
     fn hash(&self, name: &str) -> BTreeMap<String, String> {
@@ -335,15 +351,14 @@ fn jobs_are_recorded_as_horizons_own_workers_record_them() {
 #[test]
 fn jobs_that_artisand_dispatches_are_pending_like_those_of_php() {
     let scene = Scene::new();
-    let path = scene.app.path().join("artisand.json");
-    let mut manifest: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-    manifest["classes"] = json!({"App\\Jobs\\Ok": {
-        "kind": "job", "file": "Ok.php", "mtime": 1, "flags": {"queued": true, "tags": false},
-        "interfaces": ["Illuminate\\Contracts\\Queue\\ShouldQueue"],
-        "uses": ["Illuminate\\Bus\\Queueable", "Illuminate\\Queue\\SerializesModels"],
-        "properties": [{"name": "n", "visibility": "public", "class": "App\\Jobs\\Ok"}],
-    }});
-    std::fs::write(&path, manifest.to_string()).unwrap();
+    scene.change_manifest(|manifest| {
+        manifest["classes"] = json!({"App\\Jobs\\Ok": {
+            "kind": "job", "file": "Ok.php", "mtime": 1, "flags": {"queued": true, "tags": false},
+            "interfaces": ["Illuminate\\Contracts\\Queue\\ShouldQueue"],
+            "uses": ["Illuminate\\Bus\\Queueable", "Illuminate\\Queue\\SerializesModels"],
+            "properties": [{"name": "n", "visibility": "public", "class": "App\\Jobs\\Ok"}],
+        }});
+    });
     let lines = scene.app.path().join("jobs.jsonl");
     std::fs::write(&lines, "{\"n\":1}\n{\"n\":2}\n").unwrap();
     let mut dispatch =
@@ -412,6 +427,245 @@ fn a_record_that_comes_after_the_end_of_its_job_is_mended() {
     });
     worker.signal(Signal::TERM);
     worker.succeeds_within(SOON);
+}
+
+/// A worker that ends at once looks again at the records first that may come late.
+#[test]
+fn a_record_that_comes_late_is_mended_before_the_worker_ends() {
+    let scene = Scene::new();
+    let payload = Scene::payload("ok", "Ok", &json!({}));
+    scene.push(&payload);
+    let mut worker = scene.worker(&["--stop-when-empty"]);
+    eventually("the job has ended", SOON, || {
+        (scene.status("ok") == "completed").then_some(())
+    });
+    scene.record("ok", &payload);
+    worker.succeeds_within(SOON);
+    assert_eq!(scene.status("ok"), "completed");
+}
+
+/// While the handler runs, this is done to Redis, as if it happened between the end of the job and the note of it.
+fn meanwhile(scene: &Scene, id: &str, commands: &str) -> ManagedChild {
+    let port = scene.redis.port();
+    let script = format!("redis-cli -p {port} >replies <<'END'\n{commands}\nEND\nexit 1\n");
+    std::fs::write(scene.app.path().join("meanwhile.sh"), script).unwrap();
+    scene.dispatch(id, "Meanwhile", &json!({"maxTries": 3, "backoff": 60}));
+    let mut worker = scene.worker(&["--max-jobs=1"]);
+    worker.succeeds_within(SOON);
+    let replies = std::fs::read_to_string(scene.app.path().join("replies")).unwrap();
+    let is_done = replies == "PONG\n" || replies.trim().parse::<u32>().is_ok();
+    assert!(is_done, "{replies}");
+    worker
+}
+
+#[test]
+fn a_release_that_is_written_late_leaves_the_attempt_of_another_worker_alone() {
+    let soon = now_plus(30.0);
+    for (status, ended) in [("reserved", String::new()), ("completed", soon.to_string())] {
+        let scene = Scene::new();
+        let later =
+            Scene::payload("job", "Meanwhile", &json!({"attempts": 2})).replace('"', "\\\"");
+        let worker = meanwhile(
+            &scene,
+            "job",
+            &format!("HSET {P}job status {status} completed_at \"{ended}\" payload '{later}'"),
+        );
+        let record = scene.hash("job");
+        assert_eq!(record["status"], status, "{}", worker.describe());
+        assert!(!record.contains_key("delay"), "{record:?}");
+    }
+    // Nothing happened meanwhile; a job that has failed earlier and was pushed again is another matter, too.
+    for commands in [
+        "PING",
+        &format!("HSET {P}job status failed completed_at 1 payload {{}}"),
+    ] {
+        let scene = Scene::new();
+        let worker = meanwhile(&scene, "job", commands);
+        let record = scene.hash("job");
+        assert_eq!(
+            (&*record["status"], &*record["delay"]),
+            ("pending", "60"),
+            "{}",
+            worker.describe()
+        );
+    }
+}
+
+/// A worker in PHP may take a job before artisand has noted that it has pushed it.
+#[tokio::test]
+async fn a_job_that_is_taken_before_its_push_is_noted_has_a_whole_record() {
+    let scene = Scene::new();
+    let set = |id: &str, fields: &[&str]| {
+        let key = format!("{P}{id}");
+        let command = [&["HSET", &key][..], fields].concat();
+        scene.redis.query::<()>(
+            &command
+                .iter()
+                .map(|text| text.as_bytes())
+                .collect::<Vec<_>>(),
+        );
+    };
+    let payload =
+        |id: &str, attempts: u32| Scene::payload(id, "Ok", &json!({"attempts": attempts}));
+    set(
+        "taken",
+        &["status", "reserved", "payload", &payload("taken", 1)],
+    );
+    set(
+        "done",
+        &["status", "completed", "payload", &payload("done", 1)],
+    );
+    let mut redis = RedisOptions::default();
+    redis.apply_url(&scene.redis.url()).unwrap();
+    redis.prefix = P.to_owned();
+    let options = HorizonOptions {
+        redis,
+        connections: vec![("redis".into(), "redis".into())],
+        trim: Trim::default(),
+        completed: Share::ALL,
+        worker: None,
+    };
+    let runtime = tokio::runtime::Handle::current();
+    let horizon = Horizon::start(options, Arc::new(|_| ()), &runtime).unwrap();
+    for id in ["taken", "done"] {
+        let pushed = payload(id, 0);
+        let (redis, table) = ("redis".into(), "table".into());
+        let queue = "default".into();
+        horizon.recorder().pushed(&redis, &queue, pushed.as_bytes());
+        // Horizon knows nothing of other drivers.
+        let elsewhere = payload("elsewhere", 0);
+        horizon
+            .recorder()
+            .pushed(&table, &queue, elsewhere.as_bytes());
+    }
+    horizon.finish().await;
+    for (id, status) in [("taken", "reserved"), ("done", "completed")] {
+        let record = scene.hash(id);
+        assert_eq!(
+            (
+                &*record["id"],
+                &*record["connection"],
+                &*record["queue"],
+                &*record["name"]
+            ),
+            (id, "redis", "default", r"App\Jobs\Ok")
+        );
+        assert_eq!(record["status"], status);
+        assert_eq!(record["payload"], payload(id, 1));
+        assert_eq!(scene.minutes_to_live(id), 60);
+    }
+    assert_eq!(scene.jobs("recent_jobs"), names(&["taken", "done"]));
+    assert_eq!(scene.jobs("pending_jobs"), names(&["taken"]));
+    assert_eq!(scene.hash("elsewhere"), BTreeMap::new());
+}
+
+#[test]
+fn jobs_that_are_not_on_redis_have_no_records() {
+    let scene = Scene::new();
+    let database = scene.app.path().join("database.sqlite");
+    std::fs::File::create(&database).unwrap();
+    scene.change_manifest(|manifest| {
+        let config = &mut manifest["config"];
+        config["database"]["default"] = json!("sqlite");
+        config["database"]["connections"]["sqlite"] =
+            json!({"driver": "sqlite", "database": database});
+        let connections = &mut config["queue"]["connections"];
+        connections["table"] =
+            json!({"driver": "database", "table": "jobs", "queue": "default", "retry_after": 90});
+        connections["both"] = json!({"driver": "failover", "connections": ["redis", "table"]});
+    });
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let sqlite = DatabaseOptions {
+            database: database.to_str().unwrap().into(),
+            ..DatabaseOptions::new("sqlite", DatabaseKind::Sqlite)
+        };
+        let database = Database::new(&sqlite).unwrap();
+        for statement in migration(Kind::Sqlite) {
+            database.execute(&statement, &[]).await.unwrap();
+        }
+        let queue = DatabaseQueue::new(&sqlite, DatabaseQueueOptions::default()).unwrap();
+        let payload = Scene::payload("job", "Ok", &json!({}));
+        queue
+            .push(&"default".into(), &[payload.into_bytes()])
+            .await
+            .unwrap();
+    });
+    let work = |connection: &str| {
+        let args = [
+            "queue:work",
+            connection,
+            "--queue=default",
+            "--stop-when-empty",
+            "-v",
+        ];
+        let mut worker = ManagedChild::spawn(scene.command(&args));
+        worker.succeeds_within(SOON);
+        worker
+    };
+    let worker = work("table");
+    assert!(worker.stdout().contains("DONE"), "{}", worker.describe());
+    let keys: Vec<String> = scene.redis.query(&[b"KEYS", format!("{P}*").as_bytes()]);
+    assert_eq!(keys, [""; 0]);
+    let report = scene.command(&["doctor", "table"]).output().unwrap();
+    let report = String::from_utf8_lossy(&report.stdout).into_owned();
+    assert!(
+        report.contains("have no records, as it is not on Redis"),
+        "{report}"
+    );
+    // Popped from the first connection, under whose name Horizon knows the job.
+    scene.dispatch("job", "Ok", &json!({}));
+    work("both");
+    let record = scene.hash("job");
+    assert_eq!(
+        (&*record["status"], &*record["connection"]),
+        ("completed", "redis")
+    );
+}
+
+/// A prefix without a tag on a cluster, for example: Horizon may work with it in ways that artisand does not know.
+#[test]
+fn a_worker_starts_though_it_cannot_write_for_horizon() {
+    let scene = Scene::new();
+    scene.change_manifest(|manifest| manifest["config"]["horizon"]["use"] = json!("missing"));
+    scene.push(&Scene::payload("job", "Ok", &json!({})));
+    let worker = scene.drain(&[]);
+    let said = worker.stderr();
+    assert!(said.contains("nothing is written for Horizon"), "{said}");
+    let file = scene.app.path().join("artisand.toml");
+    let settings = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, format!("{settings}[horizon]\nenabled = true\n")).unwrap();
+    assert_eq!(
+        scene
+            .worker(&["--stop-when-empty"])
+            .wait_timeout(SOON)
+            .code(),
+        Some(2)
+    );
+}
+
+/// All of Horizon's keys share one prefix: another program may have a key where the jobs of a tag belong.
+#[test]
+fn a_record_that_is_refused_keeps_no_other_from_being_whole() {
+    let scene = Scene::new();
+    // No program has written a record of it: its time to live comes with a second look.
+    scene.push(&Scene::payload("slow", "Waits", &json!({})));
+    scene.push(&Scene::payload("odd", "Fails", &json!({"tags": ["x"]})));
+    scene
+        .redis
+        .query::<()>(&[b"SET", format!("{P}failed:x").as_bytes(), b"text"]);
+    let mut worker = scene.worker(&["--stop-when-empty"]);
+    eventually("the job in the same batch will expire", SOON, || {
+        (scene.minutes_to_live("slow") > 0).then_some(())
+    });
+    std::fs::write(scene.app.path().join("go"), "").unwrap();
+    worker.succeeds_within(SOON);
+    assert_eq!(scene.status("odd"), "failed");
+    let said = worker.stderr();
+    assert!(
+        said.contains("Horizon's records cannot be written"),
+        "{said}"
+    );
 }
 
 /// Reservations that have run out: of `lost`, of `taken`, which another worker has taken again and whose record comes

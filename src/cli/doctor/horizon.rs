@@ -11,7 +11,7 @@ use crate::shown::with_causes;
 pub(super) async fn check(context: &Context<'_>) -> Report {
     let config: &Config = context.config;
     let mut report = Report::default();
-    let options = match config::horizon(config, &context.connection) {
+    let options = match config::horizon_settings(config, &context.connection) {
         Ok(Some(options)) => options,
         Ok(None) => {
             let has_horizon = config.laravel().is_some_and(config::Laravel::has_horizon);
@@ -24,11 +24,33 @@ pub(super) async fn check(context: &Context<'_>) -> Report {
             return report;
         }
         Err(error) => {
-            let remedy = "correct this, or set `enabled = false` under [horizon]: queue:work does not start with it";
-            report.error("horizon", with_causes(&error), remedy);
+            let (shown, off) = (
+                with_causes(&error),
+                "or set `enabled = false` under [horizon]",
+            );
+            if config.file.horizon.enabled == Some(true) {
+                let remedy = format!("correct this, {off}: queue:work does not start with it");
+                report.error("horizon", shown, &remedy);
+            } else {
+                let remedy = format!(
+                    "correct this, {off}: its dashboard does not show the jobs that artisand takes"
+                );
+                report.warn("horizon", shown, &remedy);
+            }
             return report;
         }
     };
+    if options
+        .name_of(&context.connection.as_str().into())
+        .is_none()
+    {
+        let text = format!(
+            "jobs of `{}` have no records, as it is not on Redis; those that are pushed onto Redis have",
+            context.connection
+        );
+        report.ok("horizon", text);
+        return report;
+    }
     let place = format!("`{}` on {}", options.redis.prefix, options.redis.address);
     match has_run(&options).await {
         Ok(true) => {

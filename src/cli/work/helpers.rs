@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 use super::plan::Plan;
 use crate::config::{self, Config};
 use crate::handler::{Hooks, Services};
-use crate::horizon::WaitMonitor;
+use crate::horizon::{HorizonOptions, WaitMonitor};
 use crate::listeners::{ListenerFigures, Listeners};
 use crate::process::pool::HookHelper;
 use crate::queue::Queue;
@@ -29,7 +29,7 @@ impl Helpers {
         config: &Config,
         plan: &Plan,
         services: &mut Services,
-        figures: Option<ListenerFigures>,
+        (horizon, figures): (Option<HorizonOptions>, Option<ListenerFigures>),
         queue: Arc<dyn Queue>,
         runtime: &Handle,
     ) -> anyhow::Result<Self> {
@@ -44,7 +44,6 @@ impl Helpers {
         if let Some(hooks) = &hooks {
             services.hooks = Hooks::Ask(Arc::<HookHelper>::clone(hooks));
         }
-        let horizon = config::horizon_of_worker(config, &plan.options, plan.slots(config))?;
         // Only where the pool runs, as PHP is sure to be here then. A worker for one job has ended before a look is due.
         let waits = horizon
             .filter(|_| plan.is_for_php() && !plan.options.stop.once)

@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 
 use super::plan::Plan;
 use crate::config::{self, Config, Connection};
-use crate::horizon::Horizon;
+use crate::horizon::{Horizon, HorizonOptions};
 use crate::pulse::{Losses, Pulse};
 use crate::queue::{PushListener, Queue};
 use crate::shown::with_causes;
@@ -33,6 +33,7 @@ impl Records {
     pub(super) fn start(
         config: &Config,
         plan: &Plan,
+        horizon: Option<HorizonOptions>,
         figures: Option<&JobFigures>,
         runtime: &Handle,
     ) -> anyhow::Result<Self> {
@@ -46,8 +47,7 @@ impl Records {
             .transpose()?;
         #[cfg(not(feature = "otlp"))]
         config::traces(config, &plan.connection)?;
-        let horizon = config::horizon_of_worker(config, &plan.options, plan.slots(config))?
-            .map(|options| Horizon::start(options, losses("horizon"), runtime));
+        let horizon = horizon.map(|options| Horizon::start(options, losses("horizon"), runtime));
         Ok(Self {
             horizon: horizon.transpose()?,
             pulse: start_pulse(config, plan, losses("pulse"), runtime)?,

@@ -237,7 +237,8 @@ pub(super) async fn run(
     let (orders, mut asked) = Orders::channel();
     let watched = Watched::start(&plan, control, &runtime, orders).await?;
     let figures = watched.as_ref().map(|watched| &watched.jobs);
-    let records = Records::start(config, &plan, figures, &runtime)?;
+    let horizon = config::horizon_of_worker(config, &plan.options, plan.slots(config))?;
+    let records = Records::start(config, &plan, horizon.clone(), figures, &runtime)?;
     let (queue, opened) = open(config, &plan.connection).await?;
     let records = records.with_feed(config, &plan, &opened, &runtime)?;
     let beats = plan.heartbeat && queue.keeps_heartbeats();
@@ -245,7 +246,8 @@ pub(super) async fn run(
     let figures = watched.as_ref().map(|watched| watched.jobs.listeners());
     let services = &mut stores.services;
     let driver = Arc::clone(&queue) as Arc<dyn Queue>;
-    let helpers = Helpers::start(config, &plan, services, figures, driver, &runtime)?;
+    let beside = (horizon, figures);
+    let helpers = Helpers::start(config, &plan, services, beside, driver, &runtime)?;
     let pool = start_pool(config, &plan, stores.failed_jobs.as_ref(), control).await?;
     helpers.are_ready(control).await;
     let heart = (watched.as_ref()).map(|watched| watched.heart(config, &plan, &*queue, control));

@@ -33,7 +33,8 @@ impl Attempt {
             } => (seat, unsettled),
             Placement::Php { seat: None, .. } => {
                 end.was_declined = true;
-                return self.give_back().await;
+                let was_told = !self.shared.triage.leaves_unmapped();
+                return self.give_back(was_told.then_some(info)).await;
             }
             Placement::Local => return self.unmapped(info, refusal).await,
         };
@@ -80,7 +81,7 @@ impl Attempt {
             }
             UnmappedPolicy::Leave | UnmappedPolicy::Php => {
                 triage.inspect_from_now_on(&self.job.payload);
-                self.settle(Ending::put_back()).await;
+                self.settle(Ending::put_back(None)).await;
             }
         }
     }

@@ -27,8 +27,8 @@ pub(crate) enum Report {
     Quarantined(String),
     /// The job moved to another queue.
     Forwarded(Arc<JobInfo>, QueueName),
-    /// The job went back to its queue without having run.
-    GivenBack,
+    /// The job went back to its queue without having run; with its facts if observers have heard that it was popped.
+    GivenBack(Option<Arc<JobInfo>>),
 }
 
 /// The end of an attempt, for observers.
@@ -132,11 +132,12 @@ impl Ending {
         }
     }
 
-    /// The ending of a job that goes back to its queue as it was before the pop.
-    pub(crate) fn put_back() -> Self {
+    /// The ending of a job that goes back to its queue as it was before the pop; with its facts if observers have heard
+    /// that it was popped.
+    pub(crate) fn put_back(popped: Option<Arc<JobInfo>>) -> Self {
         Self {
             settlement: Settlement::PutBack,
-            report: Report::GivenBack,
+            report: Report::GivenBack(popped),
         }
     }
 

@@ -144,7 +144,7 @@ impl Attempt {
     ) {
         if matches!(placement, Placement::Php { .. }) && !self.last_is_settled().await {
             end.was_declined = true;
-            return self.give_back().await;
+            return self.give_back(None).await;
         }
         if !self.confirm_reservation().await {
             // The worker that has it now settles it.

@@ -42,7 +42,7 @@ async fn scene(scene: Scene) -> (Arc<Shared>, Ends, Arc<ReservedJob>) {
 async fn a_reservation_is_renewed_until_its_job_is_settled() {
     let (shared, mut ends, job) = scene(Scene::new(nothing())).await;
     let attempt = attempt_of(&shared, &job);
-    attempt.settle(Ending::put_back()).await;
+    attempt.settle(Ending::put_back(None)).await;
     drop(attempt);
     assert!(shared.leases.running.has(1), "the settler removes it");
     assert!(ends.recv().await.is_some());
@@ -52,8 +52,13 @@ async fn a_reservation_is_renewed_until_its_job_is_settled() {
     // So does one whose ending nothing takes any more.
     drop(ends);
     let attempt = attempt_of(&shared, &job);
-    attempt.settle(Ending::put_back()).await;
-    assert!(attempt.settle_and_wait(Ending::put_back()).await.is_none());
+    attempt.settle(Ending::put_back(None)).await;
+    assert!(
+        attempt
+            .settle_and_wait(Ending::put_back(None))
+            .await
+            .is_none()
+    );
     drop(attempt);
     assert!(!shared.leases.running.has(1));
 }
@@ -167,7 +172,7 @@ async fn the_answer_about_a_settled_job_reaches_the_attempt_that_waits() {
     for settled in [Settled::Done, Settled::Gone] {
         let (shared, mut ends, job) = scene(Scene::new(nothing())).await;
         let attempt = attempt_of(&shared, &job);
-        let mut waits = std::pin::pin!(attempt.settle_and_wait(Ending::put_back()));
+        let mut waits = std::pin::pin!(attempt.settle_and_wait(Ending::put_back(None)));
         assert!(futures_util::poll!(waits.as_mut()).is_pending());
         // A worker that only waits for the server knows it by this.
         assert_eq!(shared.settlements.waiting.count(), 1);

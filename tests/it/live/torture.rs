@@ -421,6 +421,24 @@ impl Torture {
                 wrong.push(format!("a batch is not exact: {row}"));
             }
         }
+        wrong.extend(self.locks_left(&of));
+        assert!(wrong.is_empty(), "{name}:\n{}", wrong.join("\n"));
+        #[expect(
+            clippy::print_stdout,
+            reason = "who runs it for hours wants to see it get on"
+        )]
+        {
+            println!(
+                "{name}: {} jobs, {again} of them begun again, {} failed",
+                of.len(),
+                failed.len()
+            );
+        }
+    }
+
+    /// Locks of jobs of this wave that no job will free.
+    fn locks_left(&self, of: &BTreeMap<&str, Vec<&Line>>) -> Vec<String> {
+        let mut left = Vec::new();
         let of_wave = format!("w{}-", self.wave.number);
         for lock in self.keys("*laravel_unique_job*") {
             let id = lock.rsplit(':').next().unwrap_or_default();
@@ -437,23 +455,12 @@ impl Torture {
             // PHP could not free it, and does not try again.
             let could_not = lines.is_some_and(|lines| self.is_of_refused_php(lines));
             if (lines.is_some() || !is_of_php) && !could_not {
-                wrong.push(format!(
+                left.push(format!(
                     "a lock is left: {lock}, {lines:?}\nthe step before it: {before:?}"
                 ));
             }
         }
-        assert!(wrong.is_empty(), "{name}:\n{}", wrong.join("\n"));
-        #[expect(
-            clippy::print_stdout,
-            reason = "who runs it for hours wants to see it get on"
-        )]
-        {
-            println!(
-                "{name}: {} jobs, {again} of them begun again, {} failed",
-                of.len(),
-                failed.len()
-            );
-        }
+        left
     }
 
     /// Whether `queue:work` ran a job while something could not be written.

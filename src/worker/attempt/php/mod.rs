@@ -57,7 +57,7 @@ impl Attempt {
         };
         let Some(mut run) = seat.run(Arc::clone(&info), &reserved, lease) else {
             end.was_declined = true;
-            self.give_back().await;
+            self.give_back(Some(info)).await;
             return None;
         };
         let began = Instant::now();
@@ -87,7 +87,7 @@ impl Attempt {
                 if course.is_announced {
                     self.return_announced(&info, elapsed).await;
                 } else {
-                    self.give_back().await;
+                    self.give_back(Some(info)).await;
                 }
                 return None;
             }
@@ -171,8 +171,8 @@ impl Attempt {
     }
 
     /// Puts a job that did not run back where it was.
-    pub(crate) async fn give_back(&self) {
-        self.settle_for_php(Ending::put_back()).await;
+    pub(crate) async fn give_back(&self, popped: Option<Arc<JobInfo>>) {
+        self.settle_for_php(Ending::put_back(popped)).await;
     }
 
     /// The same for a job that was announced: observers hear that it is over.

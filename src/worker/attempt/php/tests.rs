@@ -282,7 +282,8 @@ async fn a_stop_lets_php_do_what_follows_a_job_that_has_ended() {
 async fn a_job_that_php_does_not_begin_costs_no_attempt() {
     let told = declined(Duration::ZERO).await;
     // A job that is declined at once is not announced.
-    assert_eq!(told, [BEGUN, "JobProcessed uuid-1", "WorkerStopping empty"]);
+    #[rustfmt::skip]
+    assert_eq!(told, ["JobGivenBack", BEGUN, "JobProcessed uuid-1", "WorkerStopping empty"]);
     // What was announced is over before it is announced again.
     let told = declined(S(3)).await;
     #[rustfmt::skip]

@@ -83,7 +83,7 @@ async fn a_job_that_stays_reserved_is_not_renewed_any_more() {
         let row = format!("{settlement:?}");
         let ending = Ending {
             settlement,
-            ..Ending::put_back()
+            ..Ending::put_back(None)
         };
         attempt.settle(ending).await;
         // A renewal under way would move its end once more.
