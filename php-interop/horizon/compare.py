@@ -20,7 +20,7 @@ SKIP = re.compile(r'/(locks|journal|other)(/|$)|:notify|supervisors/.*(parentId|
 
 # Records of jobs that were pushed without Horizon have what its own workers leave out.
 RIGHT = re.compile(r'<?Jobs.Hz.Ok:foreign\d')
-CLOSURES = re.compile(r'Batched:[0-9a-f]{6}\b|completed/total$|Batched(/0)?/throughput$|queue:default(/0)?/throughput$|queues%default/0/throughput$')
+CLOSURES = re.compile(r'Batched:[0-9a-f]{6}\b|silenced/total$|Batched( \(closure\)|%20%28closure%29)|queue:default(/0)?/throughput$|queues%default/0/throughput$')
 
 
 def is_right(path, x):

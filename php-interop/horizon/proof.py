@@ -1,9 +1,13 @@
 #!/usr/bin/python3
-"""proof.py crowd|waits OUT [--root ROOT] [--artisand BIN] [--jobs N]: what run.py does not show, in a root of setup.sh.
+"""proof.py crowd|waits|killed|control OUT [--root ROOT] [--artisand BIN] [--jobs N] [--events failures]: what run.py does
+not show, in a root of setup.sh.
 
 crowd  two workers of artisand (one with handlers of rust.toml, one with PHP processes only) and real Horizon share the queues while jobs
-       are pushed: the totals of the dashboard and of the metrics are those of the pushes.
+       are pushed: the totals of the dashboard and of the metrics are those of the pushes. With --events failures PHP hears of
+       failures in closures, which are silenced jobs.
 waits  artisand alone, and more jobs than it can run in a minute: Horizon's LongWaitDetected is raised, and its mail sent.
+killed artisand is killed while it runs jobs beside Horizon: all pages answer, and horizon:terminate ends Horizon.
+control horizon:pause, horizon:continue and horizon:terminate act on artisand.
 
 Prints one line per figure; exit 1 if one is wrong. Both use a redis-server of their own.
 """
@@ -11,11 +15,12 @@ import argparse, json, os, signal, socket, subprocess, sys, time
 import redis
 HERE = os.path.dirname(os.path.abspath(__file__))
 ap = argparse.ArgumentParser()
-ap.add_argument('what', choices=['crowd', 'waits'])
+ap.add_argument('what', choices=['crowd', 'waits', 'killed', 'control'])
 ap.add_argument('out')
 ap.add_argument('--root', default='/var/lib/artisand/roots/laravel-10')
 ap.add_argument('--artisand', default='target/release/artisand')
 ap.add_argument('--jobs', type=int, default=10000)
+ap.add_argument('--events', default='none', choices=['none', 'failures'])
 a = ap.parse_args()
 out = os.path.abspath(a.out); os.makedirs(out, exist_ok=True)
 app, P, NICE = a.root + '/opt/hzlab/app', 'laravel_horizon:', ['nice', '-n', '10']
@@ -43,8 +48,7 @@ def start(name, command):
 
 
 def artisand(name, rest, *more):
-    # Without events: the closures that tell PHP of failures are jobs of their own.
-    open(f'{out}/{name}.toml', 'w').write(f'app = "{app}"\n[php]\nbinary = ["chroot", "{a.root}", "php"]\napp = "/opt/hzlab/app"\nprocesses = 2\nevents = "none"\n\n{rest}')
+    open(f'{out}/{name}.toml', 'w').write(f'app = "{app}"\n[php]\nbinary = ["chroot", "{a.root}", "php"]\napp = "/opt/hzlab/app"\nprocesses = 2\nevents = "{a.events}"\n\n{rest}')
     return start(name, NICE + [a.artisand, '--config', f'{out}/{name}.toml', 'queue:work', '--queue=high,default,listeners,slow', '--sleep=1', '--tries=1', *more])
 
 
@@ -81,7 +85,7 @@ def crowd(r):
     # Out of ten: seven that succeed, one silenced, one that fails, one that fails twice and then succeeds.
     tenth = a.jobs // 10
     kinds = {'ok': 7 * tenth, 'quiet': tenth, 'fails': tenth, 'flaky': tenth}
-    workers = [artisand('rust', open(HERE + '/rust.toml').read().replace('HERE', HERE), '--concurrency=4'), artisand('pool', ''),
+    workers = [rust(), artisand('pool', ''),
                start('horizon', NICE + ['chroot', a.root, 'php', '/opt/hzlab/app/artisan', 'horizon'])]
     within(60, 'three masters', lambda: r.zcard(P + 'masters') == 3)
     began = time.time()
@@ -92,12 +96,15 @@ def crowd(r):
     print(f'{a.jobs} jobs in {time.time() - began:.0f} s')
     time.sleep(3)  # records that PHP wrote late are looked at again
     check('masters', 3, len(api('masters')))
-    for name, asked in {'pending': 0, 'completed': 8 * tenth, 'silenced': tenth, 'failed': tenth}.items():
+    silenced = api('jobs/silenced')['total']
+    closures = silenced - tenth if a.events != 'none' else 0
+    print(f'closures: {closures}')
+    for name, asked in {'pending': 0, 'completed': 8 * tenth, 'silenced': tenth + closures, 'failed': tenth}.items():
         check(name, asked, api(f'jobs/{name}')['total'])
     stats = api('stats')
-    check('recentJobs', a.jobs, stats['recentJobs']); check('failedJobs', tenth, stats['failedJobs'])
+    check('recentJobs', a.jobs + closures, stats['recentJobs']); check('failedJobs', tenth, stats['failedJobs'])
     php('/opt/hzlab/app/artisan', 'horizon:snapshot')
-    for name, asked in {'queues/default': 9 * tenth, 'jobs/App%5CJobs%5CHz%5COk': 7 * tenth, 'jobs/App%5CJobs%5CHz%5CQuiet': tenth, 'jobs/App%5CJobs%5CHz%5CFlaky': tenth}.items():
+    for name, asked in {'queues/default': 9 * tenth + closures, 'jobs/App%5CJobs%5CHz%5COk': 7 * tenth, 'jobs/App%5CJobs%5CHz%5CQuiet': tenth, 'jobs/App%5CJobs%5CHz%5CFlaky': tenth}.items():
         check(f'throughput of {name}', asked, api(f'metrics/{name}')[0]['throughput'])
     for p in workers:
         stop(p)
@@ -108,7 +115,7 @@ def crowd(r):
     for k in r.scan_iter(P + '*-*-*-*-*', count=5000):
         if r.type(k) == b'hash':
             s = r.hget(k, 'status'); status[s] = status.get(s, 0) + 1
-    check('records by status', {b'completed': 9 * tenth, b'failed': tenth}, status)
+    check('records by status', {b'completed': 9 * tenth + closures, b'failed': tenth}, status)
 
 
 def waits(r):
@@ -125,6 +132,47 @@ def waits(r):
     stop(worker)
 
 
+PAGES = ['stats', 'workload', 'masters', 'jobs/pending', 'jobs/completed', 'jobs/silenced', 'jobs/failed', 'metrics/jobs', 'metrics/queues',
+         'monitoring', 'batches']
+
+
+def rust():
+    return artisand('rust', open(HERE + '/rust.toml').read().replace('HERE', HERE), '--concurrency=4')
+
+
+def killed(r):
+    worker, horizon = rust(), start('horizon', NICE + ['chroot', a.root, 'php', '/opt/hzlab/app/artisan', 'horizon'])
+    within(60, 'two masters', lambda: r.zcard(P + 'masters') == 2)
+    php('/opt/hzlab/app/push.php', 'ok', '300')
+    php('/opt/hzlab/app/push.php', 'fails', '50')
+    within(60, 'artisand has begun', lambda: os.path.getsize(f'{out}/rust.log') > 2000)
+    worker.kill(); worker.wait()
+    for page in PAGES:
+        api(page)  # ends this program if it fails
+    print(f'{len(PAGES)} pages answer')
+    # Its master expires, and Horizon's own goes on.
+    within(40, "artisand's records have expired", lambda: len(api('masters')) == 1)
+    php('/opt/hzlab/app/artisan', 'horizon:terminate')
+    try:
+        print('horizon:terminate: exit', horizon.wait(120))
+    except subprocess.TimeoutExpired:
+        wrong.append('horizon:terminate')
+
+
+def control(r):
+    worker = rust()
+    within(60, 'a master', lambda: r.zcard(P + 'masters') == 1)
+    master = r.zrange(P + 'masters', 0, -1)[0].decode()
+    status = lambda: r.hget(f'{P}master:{master}', 'status')
+    for command, asked in [('pause', b'paused'), ('continue', b'running')]:
+        php('/opt/hzlab/app/artisan', f'horizon:{command}')
+        if within(20, f'horizon:{command}', lambda: status() == asked):
+            print(f'horizon:{command}: {asked.decode()}')
+    php('/opt/hzlab/app/artisan', 'horizon:terminate')
+    check('exit after horizon:terminate', 0, worker.wait(60))
+    check('masters', 0, r.zcard(P + 'masters'))
+
+
 for file in ['artisand.json']:
     if os.path.exists(f'{app}/{file}'):
         os.remove(f'{app}/{file}')
@@ -138,7 +186,7 @@ try:
         except redis.ConnectionError:
             time.sleep(0.1)
     php('/opt/hzlab/app/artisan', 'lab:migrate')
-    {'crowd': crowd, 'waits': waits}[a.what](r)
+    {'crowd': crowd, 'waits': waits, 'killed': killed, 'control': control}[a.what](r)
 finally:
     for p in started:
         if p.poll() is None:

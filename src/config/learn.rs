@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::doubts::Doubt;
 use super::environment::{self, Environment};
 use super::file::Source;
-use super::laravel::{EnvLookup, Laravel, Origin};
+use super::laravel::{EnvLookup, Laravel, Origin, as_predis};
 use super::{Config, Error, php};
 use crate::app::{self, EnvFile, Manifest, Version, cast};
 
@@ -160,7 +160,7 @@ impl Config {
         };
         self.laravel = Some(Laravel {
             version: Some(facts.laravel.clone()),
-            config,
+            config: as_predis(config),
             base,
             storage,
             cache_prefixes,

@@ -22,6 +22,17 @@ pub struct HorizonOptions {
 }
 
 impl HorizonOptions {
+    /// What is written beside pushes onto the connection `redis` alone, with Horizon's own settings otherwise.
+    pub fn of_pushes(redis: RedisOptions) -> Self {
+        Self {
+            redis,
+            connections: vec![("redis".into(), "redis".into())],
+            trim: Trim::default(),
+            completed: Share::ALL,
+            worker: None,
+        }
+    }
+
     /// The name under which Horizon knows a connection; `None` for one whose jobs it does not know.
     pub fn name_of(&self, connection: &ConnectionName) -> Option<&ConnectionName> {
         name_of(&self.connections, connection)

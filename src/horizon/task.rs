@@ -53,7 +53,6 @@ mod tests {
 
     use super::*;
     use crate::connection::RedisOptions;
-    use crate::horizon::{Share, Trim};
     use crate::queue::{ConnectionName, PushListener as _, QueueName};
 
     #[tokio::test]
@@ -63,13 +62,7 @@ mod tests {
         let url = format!("redis://{}", free.local_addr().unwrap());
         redis.apply_url(&url).unwrap();
         drop(free);
-        let options = HorizonOptions {
-            redis,
-            connections: vec![("redis".into(), "redis".into())],
-            trim: Trim::default(),
-            completed: Share::ALL,
-            worker: None,
-        };
+        let options = HorizonOptions::of_pushes(redis);
         let horizon = Horizon::start(options, Arc::new(|_| ()), &Handle::current()).unwrap();
         let recorder = horizon.recorder();
         let (connection, queue) = (ConnectionName::from("redis"), QueueName::from("default"));

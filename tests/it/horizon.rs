@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use artisand::connection::{Database, DatabaseKind, DatabaseOptions, RedisOptions};
-use artisand::horizon::{Horizon, HorizonOptions, Share, Trim};
+use artisand::horizon::{Horizon, HorizonOptions};
 use artisand::queue::{DatabaseQueue, DatabaseQueueOptions, PushListener as _, Queue as _};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -518,13 +518,7 @@ async fn a_job_that_is_taken_before_its_push_is_noted_has_a_whole_record() {
     let mut redis = RedisOptions::default();
     redis.apply_url(&scene.redis.url()).unwrap();
     redis.prefix = P.to_owned();
-    let options = HorizonOptions {
-        redis,
-        connections: vec![("redis".into(), "redis".into())],
-        trim: Trim::default(),
-        completed: Share::ALL,
-        worker: None,
-    };
+    let options = HorizonOptions::of_pushes(redis);
     let runtime = tokio::runtime::Handle::current();
     let horizon = Horizon::start(options, Arc::new(|_| ()), &runtime).unwrap();
     for id in ["taken", "done"] {

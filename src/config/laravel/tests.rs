@@ -134,6 +134,56 @@ fn sentinels_are_read_in_the_forms_of_clients_and_packages() {
 }
 
 #[test]
+fn connections_of_the_package_of_monospice_are_those_of_predis() {
+    let config = json!({
+        "database": {
+            "redis": {"options": {"prefix": "app_", "parameters": {"password": "other"}}, "default": {"host": "h"}},
+            "redis-sentinel": {
+                "default": [{"host": "a, tcp://b:5", "port": 26379}],
+                "queue": {"0": {"host": "c", "port": 1}, "options": {"service": "q", "parameters": {"password": "p", "database": 3}}},
+                "options": {"service": "m", "parameters": {"database": 2}, "retry_limit": 20},
+            },
+        },
+        "queue": {"connections": {
+            "one": {"driver": "redis-sentinel", "connection": "queue", "queue": "jobs", "retry_after": 90},
+            "two": {"driver": "redis", "connection": "default"},
+        }},
+        "cache": {"prefix": "c", "stores": {"three": {"driver": "redis-sentinel"}}},
+    });
+    let found = |name: &str, config: &Value| {
+        let app = laravel("8.0", as_predis(config.clone()));
+        let QueuePlace::Redis { redis, .. } = app.queue(name, None).unwrap().place else {
+            panic!("{name}");
+        };
+        let address = redis.address.to_string();
+        (address, redis.database, redis.password, redis.prefix)
+    };
+    let prefix = || String::new();
+    assert_eq!(
+        found("one", &config),
+        ("q via c:1".into(), 3, Some("p".into()), prefix())
+    );
+    assert_eq!(
+        found("two", &config),
+        ("h:6379".into(), 0, None, "app_".into())
+    );
+    let app = laravel("8.0", as_predis(config.clone()));
+    let of_cache = app.redis("redis-sentinel.default").unwrap().options;
+    assert_eq!(
+        (of_cache.address.to_string(), of_cache.database),
+        ("m via a:26379, b:5".into(), 2)
+    );
+    assert!(app.cache("three").is_ok());
+    // With `REDIS_DRIVER=redis-sentinel` Laravel's own Redis is the package's.
+    let mut for_all = config;
+    for_all["database"]["redis"]["driver"] = json!("redis-sentinel");
+    assert_eq!(
+        found("two", &for_all),
+        ("m via a:26379, b:5".into(), 2, None, prefix())
+    );
+}
+
+#[test]
 fn sentinels_that_lack_something_are_refused() {
     let list = json!(["tcp://a:1", "tcp://b:2"]);
     #[rustfmt::skip]
