@@ -278,6 +278,10 @@ async fn act(step: &str, job: &Journal, context: &JobContext) -> Result<(), BoxE
         "release" => context.release(Duration::from_secs(argument.parse()?)),
         "fail" => context.fail(format!("failed by the script of {}", job.id)),
         "delete" => context.delete(),
+        "cancel" => {
+            let batch = context.batch().await?.ok_or("there is no batch")?;
+            batch.cancel().await?;
+        }
         "panic" => panic!("panicked by the script of {}", job.id),
         "note" => note(job, context, argument, None).await?,
         "then" => context.then(&Next::named(argument))?,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::ids::JobIds;
-use super::rules::{Counters, Rules};
+use super::rules::{Counters, FINISHED, Rules};
 use super::{ADD, Batch, Ended, Error, JobOutcome, Options, Recorded};
 use crate::connection::{self, Database, DatabaseKind, Param, Row, Transaction};
 use crate::payload::Version;
@@ -95,6 +95,11 @@ impl Batches {
     pub fn with_events(mut self, raises: bool) -> Self {
         self.raises_events = raises;
         self
+    }
+
+    /// Whether PHP raises an event when a batch is cancelled.
+    pub(crate) fn raises_cancel(&self) -> bool {
+        self.raises_events && self.version.is_at_least(FINISHED.0, FINISHED.1)
     }
 
     /// The location of the table, for messages.

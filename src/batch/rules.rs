@@ -17,7 +17,7 @@ pub(super) struct Counters {
 }
 
 /// Since when there are `BatchFinished` and `BatchCanceled`, or a little before: PHP then counts, and raises nothing.
-const FINISHED: (u32, u32) = (12, 48);
+pub(super) const FINISHED: (u32, u32) = (12, 48);
 /// The same of `BatchStarted`.
 const STARTED: (u32, u32) = (13, 0);
 

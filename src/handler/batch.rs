@@ -24,6 +24,8 @@ pub struct BatchHandle {
     services: Arc<Services>,
     /// What jobs that are added inherit.
     inherited: Inherited,
+    /// The job that asked for its batch.
+    job: Option<JobContext>,
 }
 
 /// A job or a chain to add to a batch.
@@ -123,6 +125,7 @@ impl JobContext {
                     batches: batches.clone(),
                     services: Arc::clone(services),
                     inherited: self.info().inherited(),
+                    job: Some(self.clone()),
                 }))
             }
             None => Err(batch::Error::NoStore { batch: id }),
@@ -152,6 +155,7 @@ impl BatchHandle {
             batches: batches.clone(),
             services: Arc::clone(services),
             inherited,
+            job: None,
         }
     }
 
@@ -188,13 +192,19 @@ impl BatchHandle {
     }
 
     /// Cancels the batch for all workers. Waiting jobs still run, unless they check whether the batch is
-    /// cancelled.
+    /// cancelled. With `events = "all"` PHP raises `BatchCanceled` when the job has ended.
     ///
     /// # Errors
     ///
     /// The row could not be written.
     pub async fn cancel(&self) -> Result<(), batch::Error> {
-        self.batches.cancel(&self.batch.id).await.map(drop)
+        self.batches.cancel(&self.batch.id).await?;
+        if let Some(job) = &self.job
+            && self.batches.raises_cancel()
+        {
+            job.note_cancelled_batch(&self.batch.id);
+        }
+        Ok(())
     }
 
     /// The batch as it is now; `None` if its row is gone.

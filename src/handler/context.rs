@@ -29,6 +29,8 @@ struct Inner {
     /// The subject of the job, read on first use.
     properties: OnceLock<Value>,
     holds: Holds,
+    /// Batches that the handler has cancelled, if the app is to hear of it.
+    cancelled_batches: Mutex<Vec<Arc<str>>>,
 }
 
 /// The facts of one attempt.
@@ -138,6 +140,7 @@ impl JobContext {
             request: Mutex::default(),
             properties: OnceLock::new(),
             holds: Holds::default(),
+            cancelled_batches: Mutex::default(),
         }))
     }
 
@@ -440,6 +443,21 @@ impl JobContext {
     /// count it and no lock is freed.
     pub fn discard(&self) {
         self.request(|request| request.discard = true);
+    }
+
+    pub(crate) fn note_cancelled_batch(&self, id: &str) {
+        let batches = &self.0.cancelled_batches;
+        let mut batches = batches.lock().unwrap_or_else(PoisonError::into_inner);
+        if !batches.iter().any(|known| **known == *id) {
+            batches.push(id.into());
+        }
+    }
+
+    /// Batches that the handler has cancelled, and of which the app is to hear when the job has ended.
+    pub(crate) fn cancelled_batches(&self) -> Vec<Arc<str>> {
+        let batches = &self.0.cancelled_batches;
+        let batches = batches.lock().unwrap_or_else(PoisonError::into_inner);
+        batches.clone()
     }
 
     /// Takes the requests; the worker calls it when the handler has ended.

@@ -4,7 +4,7 @@ use super::follow_ups::{Done, Follower, Noted, Said};
 use super::lease::Hold;
 use crate::batch::{Batches, Ended, JobOutcome, Recorded};
 use crate::outbox::follow_up::{Count, FollowUp, NO_PHP_QUEUE};
-use crate::outbox::hand_over::HandOver;
+use crate::outbox::hand_over::{BatchEvent, HandOver};
 use crate::queue::{Ability, Effect, Push, QueueName};
 use crate::shown::with_causes;
 
@@ -182,9 +182,11 @@ impl Follower {
     /// Makes PHP raise the event of a batch that has begun.
     fn raise_start(&self, count: &Count) -> Option<Effect> {
         let queue = QueueName::from(count.queue.as_deref()?);
-        let payload = self
-            .for_php(count)
-            .starts_batch(&count.batch, count.trace.as_ref());
+        let payload = self.for_php(count).raises_of_batch(
+            BatchEvent::Started,
+            &count.batch,
+            count.trace.as_ref(),
+        );
         let log = |error| {
             tracing::error!(
                 error = with_causes(&error),

@@ -132,6 +132,15 @@ pub(crate) const DISPATCHES: &str = "function () use ($job) { \\dispatch(\\unser
 
 const NOTHING: &str = "function () {}";
 
+/// An event of a batch that no count brings about in PHP.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum BatchEvent {
+    /// Its first job has ended.
+    Started,
+    /// A handler has cancelled it.
+    Canceled,
+}
+
 impl HandOver<'_> {
     /// Says whether artisand can hand anything to PHP at all.
     pub(crate) fn check(&self) -> Result<(), HandOverError> {
@@ -219,19 +228,23 @@ impl HandOver<'_> {
         self.payload_with(self.closure(CODE, uses)?, fields(trace))
     }
 
-    /// Raises the event of a batch that has begun, if the app's Laravel has it: once at most.
-    pub(crate) fn starts_batch(
+    /// Raises an event of a batch, if the app's Laravel has it: once at most.
+    pub(crate) fn raises_of_batch(
         &self,
+        event: BatchEvent,
         batch: &str,
         trace: Option<&TraceFields>,
     ) -> Result<Vec<u8>, HandOverError> {
-        const CODE: &str = "function ($job) use ($batch) { \
-            $event = 'Illuminate\\Bus\\Events\\BatchStarted'; \
+        const CODE: &str = "function ($job) use ($batch, $event) { \
             if ($job->attempts() > 1 || ! class_exists($event)) { return; } \
             $found = \\Illuminate\\Support\\Facades\\Bus::findBatch($batch); \
             if ($found !== null) { \\event(new $event($found)); } }";
-        let closure = self.closure(CODE, vec![("batch", batch.into())])?;
-        self.payload_with(closure, fields(trace))
+        let event = match event {
+            BatchEvent::Started => "Illuminate\\Bus\\Events\\BatchStarted",
+            BatchEvent::Canceled => "Illuminate\\Bus\\Events\\BatchCanceled",
+        };
+        let uses = vec![("batch", batch.into()), ("event", event.into())];
+        self.payload_with(self.closure(CODE, uses)?, fields(trace))
     }
 
     /// Runs a chain's catch callbacks.

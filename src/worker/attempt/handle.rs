@@ -59,9 +59,13 @@ impl Attempt {
         if end.was_cut {
             self.log_cut(&info, elapsed);
         }
-        let (decision, effects) = self
+        let (decision, mut effects) = self
             .judge(&routed, &info, &rules, &mut outcome, request)
             .await;
+        if matches!(decision, Decision::Delete | Decision::DeleteMissing) {
+            let cancelled = context.cancelled_batches();
+            effects.extend(completion.tell_cancelled(&triage.app, &info, &cancelled));
+        }
         log_outcome(&info, &outcome, &decision, ran.is_stuck, elapsed);
         if let Decision::Fail(failure) = decision {
             let ended = Ended {

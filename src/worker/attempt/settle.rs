@@ -111,6 +111,10 @@ impl Attempt {
         let triage = &self.shared.triage;
         let brought = completion.on_failure(&triage.app, info, &failure).await;
         effects.extend(brought.effects);
+        if let Some((_, context)) = &hook {
+            let cancelled = context.cancelled_batches();
+            effects.extend(completion.tell_cancelled(&triage.app, info, &cancelled));
+        }
         let decision = Decision::Fail(failure.clone());
         let heard = Heard {
             all: completion.telling.raises_all,

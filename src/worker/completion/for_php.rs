@@ -1,9 +1,11 @@
 //! What the end of a job leaves to PHP: closures that artisand signs and pushes to a queue that PHP workers serve.
 
+use std::sync::Arc;
+
 use crate::app::Class;
 use crate::handler::{FailureText, JobInfo};
 use crate::outbox::follow_up::NO_PHP_QUEUE;
-use crate::outbox::hand_over::{FailureForPhp, HandOver, HandOverError};
+use crate::outbox::hand_over::{BatchEvent, FailureForPhp, HandOver, HandOverError};
 use crate::payload::{JobUuid, Kind, Payload};
 use crate::php::ClassName;
 use crate::queue::{Effect, Push, QueueName};
@@ -71,6 +73,24 @@ impl Completion {
         };
         let payload = hand_over.tells_failure(&told);
         Self::push_to(Some(queue), payload, "the failure of a job", info)
+    }
+
+    /// Lets PHP raise the event of batches that a handler has cancelled.
+    pub(crate) fn tell_cancelled(
+        &self,
+        app: &AppContext,
+        info: &JobInfo,
+        batches: &[Arc<str>],
+    ) -> Vec<Effect> {
+        let trace = info.trace.as_ref().map(|trace| trace.to_map());
+        let effect = |batch: &Arc<str>| {
+            let hand_over = self.hand_over(app, info.payload.resolve_name());
+            let payload = hand_over.raises_of_batch(BatchEvent::Canceled, batch, trace.as_ref());
+            self.push_to_php(payload, "that a batch was cancelled", info)
+        };
+        let wanted = self.telling.raises_all && self.php_queue.is_some();
+        let batches = batches.iter().filter(|_| wanted);
+        batches.filter_map(effect).collect()
     }
 
     pub(super) fn push_to_php(

@@ -32,10 +32,22 @@ esac
 '''] }
 "#;
 
+/// A handler that can cancel a batch.
+const OF_BATCHES: &str = r#"
+[[map]]
+job = 'App\Jobs\BatchJournal'
+events = "all"
+handler = "journal"
+"#;
+
 fn scene(version: u8, env: &[(&str, &str)]) -> Scene {
+    with_mappings(version, env, MAPPINGS)
+}
+
+fn with_mappings(version: u8, env: &[(&str, &str)], mappings: &str) -> Scene {
     let env = [&[("QUEUE_FAILED_DRIVER", "database-uuids")], env].concat();
     let scene = Scene::on(RedisServer::start(), version, &env, |laravel| {
-        Workplace::with_pool(laravel, 1, MAPPINGS)
+        Workplace::with_pool(laravel, 1, mappings)
     });
     // The first look makes the tables.
     assert_eq!(scene.failed(), [Value::Null; 0]);
@@ -218,10 +230,11 @@ fn a_process_whose_listener_hangs_is_replaced() {
 
 on_every_laravel!(events_of_batches_are_raised_once);
 fn events_of_batches_are_raised_once(version: u8) {
-    let scene = scene(version, &[]);
+    let mappings = MAPPINGS.replace("App\\Jobs\\*Journal", "App\\Jobs\\Journal");
+    let scene = with_mappings(version, &[], &format!("{mappings}{OF_BATCHES}"));
     let mut expected = Vec::new();
     for by_php in [true, false] {
-        for scripts in [&["ok", "ok", "ok"][..], &["throw", "ok"]] {
+        for scripts in [&["ok", "ok", "ok"][..], &["throw", "ok"], &["cancel", "ok"]] {
             let args = [&["interop:batch"][..], scripts].concat();
             let made = scene.php().run(&args);
             let id = made["id"].as_str().unwrap_or_else(|| panic!("{made}"));
@@ -229,7 +242,7 @@ fn events_of_batches_are_raised_once(version: u8) {
                 if by_php {
                     scene.laravel.command(&WORK)
                 } else {
-                    scene.workplace.artisand(&WORK)
+                    scene.workplace.command_of(&WORK)
                 }
             };
             let mut worker = work(command());

@@ -24,7 +24,7 @@ use Throwable;
  * job before.
  *
  * A script has one entry per attempt, `ok` when there are none left:
- * `ok`, `throw`, `release:SECONDS`, `fail`, `delete`, `sleep:SECONDS`,
+ * `ok`, `throw`, `release:SECONDS`, `fail`, `delete`, `cancel` (its batch), `sleep:SECONDS`,
  * `await:NAME` (until Redis has the key `interop:NAME`), `exit`,
  * `kill` (SIGKILL to itself), `note:EVENT`, `push:ID` (queues another one),
  * `context` (notes the log context, 11 and later); several are joined with `+`:
@@ -66,6 +66,7 @@ class Journal implements ShouldQueue
                 'release' => $this->release((int) $argument),
                 'fail' => $this->fail(new RuntimeException('failed by the script of '.$this->id)),
                 'delete' => $this->delete(),
+                'cancel' => $this->batch()->cancel(),
                 'sleep' => $this->sleep((float) $argument),
                 'await' => $this->await('interop:'.$argument),
                 'exit' => exit(3),
