@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""proof.py crowd|waits|killed|control OUT [--root ROOT] [--artisand BIN] [--jobs N] [--events failures]: what run.py does
+"""proof.py crowd|waits|killed|control OUT [--root ROOT] [--artisand BIN] [--jobs N] [--events failures|all]: what run.py does
 not show, in a root of setup.sh.
 
 crowd  two workers of artisand (one with handlers of rust.toml, one with PHP processes only) and real Horizon share the queues while jobs
-       are pushed: the totals of the dashboard and of the metrics are those of the pushes. With --events failures PHP hears of
+       are pushed: the totals of the dashboard and of the metrics are those of the pushes. With --events failures or all PHP hears of
        failures in closures, which are silenced jobs.
 waits  artisand alone, and more jobs than it can run in a minute: Horizon's LongWaitDetected is raised, and its mail sent.
 killed artisand is killed while it runs jobs beside Horizon: all pages answer, and horizon:terminate ends Horizon.
@@ -20,7 +20,7 @@ ap.add_argument('out')
 ap.add_argument('--root', default='/var/lib/artisand/roots/laravel-10')
 ap.add_argument('--artisand', default='target/release/artisand')
 ap.add_argument('--jobs', type=int, default=10000)
-ap.add_argument('--events', default='none', choices=['none', 'failures'])
+ap.add_argument('--events', default='none', choices=['none', 'failures', 'all'])
 a = ap.parse_args()
 out = os.path.abspath(a.out); os.makedirs(out, exist_ok=True)
 app, P, NICE = a.root + '/opt/hzlab/app', 'laravel_horizon:', ['nice', '-n', '10']
