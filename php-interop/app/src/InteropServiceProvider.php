@@ -23,6 +23,9 @@ class InteropServiceProvider extends ServiceProvider
 {
     public function register(): void
     {
+        if ($source = getenv('PULSE_SOURCE')) {
+            RealPulse::register($this->app, $source);
+        }
         // The first connection to the database creates the tables.
         $this->app->resolving('db', function ($db) {
             foreach (['sqlite', 'mysql', 'mariadb', 'pgsql'] as $driver) {
@@ -65,6 +68,9 @@ class InteropServiceProvider extends ServiceProvider
             if (property_exists(Worker::class, 'memoryExceededExitCode')) {
                 Worker::$memoryExceededExitCode = 99;
             }
+        }
+        if ($source = getenv('PULSE_SOURCE')) {
+            RealPulse::migrate($source);
         }
         if (getenv('INTEROP_HORIZON')) {
             class_alias(LongWaits::class, 'Laravel\Horizon\Listeners\MonitorWaitTimes');

@@ -64,6 +64,7 @@ mod page;
 mod payload_hooks;
 mod policies;
 mod pool;
+mod pulses;
 mod retries;
 mod settings;
 mod signals;
