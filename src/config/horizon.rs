@@ -57,8 +57,10 @@ fn recorded(config: &Config) -> Vec<(ConnectionName, ConnectionName)> {
         };
         Some((name.as_str().into(), known.as_str().into()))
     };
-    let names = config.connections().into_iter();
-    names.filter_map(with_name).collect()
+    // PHP does not know those that only artisand.toml names.
+    let names = config.laravel.as_ref().map(Laravel::queue_connections);
+    let names = names.and_then(Result::ok).unwrap_or_default();
+    names.into_iter().filter_map(with_name).collect()
 }
 
 /// What to write for the app's Horizon beside jobs of this connection; `None` if the app has none, or

@@ -164,16 +164,16 @@ impl Writer {
             }
             self.flush(std::mem::take(&mut batch)).await;
         }
-        while let Some((at, _)) = self.late.front() {
-            tokio::time::sleep_until(*at).await;
-            self.mend_late().await;
-        }
         let mut pipeline = Pipeline::new();
         if let Some(register) = register {
             register.leave(&mut pipeline);
         }
         if !pipeline.is_empty() {
             let _ = self.redis.pipeline::<()>(&pipeline).await;
+        }
+        while let Some((at, _)) = self.late.front() {
+            tokio::time::sleep_until(*at).await;
+            self.mend_late().await;
         }
     }
 
@@ -284,7 +284,7 @@ impl Writer {
         for entry in entries {
             let is_over = matches!(entry.end, Some((_, End::Completed | End::Failed { .. })));
             let found = if entry.is_kept { records.next() } else { None };
-            if found == Some(&Found::Nothing) {
+            if found == Some(&Found::Nothing) && entry.is_last {
                 writes.complement(&entry);
             }
             // Pushed again, by `queue:retry`: of that push the record may come any moment, too.

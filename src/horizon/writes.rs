@@ -128,15 +128,22 @@ redis.call('hset', KEYS[1], 'id', ARGV[2], 'connection', ARGV[3], 'queue', ARGV[
 redis.call('expireat', KEYS[1], ARGV[8])
 ";
 
+/// Lets a record expire, unless another worker has said when meanwhile.
+const EXPIRES: &str =
+    "if redis.call('ttl', KEYS[1]) == -1 then redis.call('expireat', KEYS[1], ARGV[1]) end";
+
 /// Writes that a job went back to a queue, unless another worker has taken it since: then the record has other bytes, and
 /// that worker's attempt goes on, has gone back too, or has ended later. Returns how many fields are new.
 const WENT_BACK: &str = r"
 local status, payload, ended = unpack(redis.call('hmget', KEYS[1], 'status', 'payload', 'completed_at'))
-if payload and payload ~= ARGV[2] and payload ~= ARGV[3] then
-    local is_over = status == 'completed' or status == 'failed'
-    if not is_over or (tonumber(ended) or 0) >= tonumber(ARGV[1]) then
-        return 0
-    end
+local is_over = status == 'completed' or status == 'failed'
+-- Some seconds for the way of this note, and for clocks that differ. An attempt that gave its job back untouched has the
+-- same bytes as the next one.
+if is_over and (tonumber(ended) or 0) >= tonumber(ARGV[1]) - 5 then
+    return 0
+end
+if not is_over and payload and payload ~= ARGV[2] and payload ~= ARGV[3] then
+    return 0
 end
 return redis.call('hset', KEYS[1], unpack(ARGV, 4))
 ";
@@ -234,7 +241,11 @@ impl<'a> Writes<'a> {
             Some((_, End::Completed | End::Failed { .. })) => {}
             _ => {
                 let minutes = self.trim.pending.max(self.timeout.div_ceil(60));
-                self.expire(&entry.id, Micros::now(), minutes);
+                let at = (Micros::now().seconds()).saturating_add(minutes.saturating_mul(60));
+                let key = self.key(&entry.id);
+                (self.pipeline.cmd("EVAL").arg(EXPIRES).arg(1).arg(key))
+                    .arg(at)
+                    .ignore();
             }
         }
     }

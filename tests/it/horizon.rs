@@ -447,7 +447,11 @@ fn a_record_that_comes_late_is_mended_before_the_worker_ends() {
 /// While the handler runs, this is done to Redis, as if it happened between the end of the job and the note of it.
 fn meanwhile(scene: &Scene, id: &str, commands: &str) -> ManagedChild {
     let port = scene.redis.port();
-    let script = format!("redis-cli -p {port} >replies <<'END'\n{commands}\nEND\nexit 1\n");
+    // The reservation is written before.
+    let wait = format!(
+        "until [ \"$(redis-cli -p {port} HGET {P}{id} status)\" = reserved ]; do sleep 0.01; done"
+    );
+    let script = format!("{wait}\nredis-cli -p {port} >replies <<'END'\n{commands}\nEND\nexit 1\n");
     std::fs::write(scene.app.path().join("meanwhile.sh"), script).unwrap();
     scene.dispatch(id, "Meanwhile", &json!({"maxTries": 3, "backoff": 60}));
     let mut worker = scene.worker(&["--max-jobs=1"]);
