@@ -399,7 +399,14 @@ impl Torture {
                 // PHP deletes a job that has failed, and then writes its row.
                 let is_of_php = self.is_of_refused_php(lines);
                 if !is_over && !failed.contains_key(uuid) && !is_member && !is_of_php {
-                    wrong.push(format!("{id} has no end: {of_one:?}"));
+                    let (refused, by_php) = (self.wave.is_refused, &self.wave.by_php);
+                    let log = self.laravel.log();
+                    let log: Vec<_> = log.lines().filter(|line| line.contains(".ERROR")).collect();
+                    let last = &log[log.len().saturating_sub(30)..];
+                    wrong.push(format!(
+                        "{id} has no end: {of_one:?}\nrefused: {refused}, queue:work: {by_php:?}\n{}",
+                        last.join("\n")
+                    ));
                 }
             }
         }
