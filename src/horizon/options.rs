@@ -23,6 +23,7 @@ pub struct HorizonOptions {
 
 impl HorizonOptions {
     /// What is written beside pushes onto the connection `redis` alone, with Horizon's own settings otherwise.
+    #[cfg(any(test, feature = "internals"))]
     pub fn of_pushes(redis: RedisOptions) -> Self {
         Self {
             redis,
