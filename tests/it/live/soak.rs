@@ -346,22 +346,25 @@ fn nothing_grows_under_steady_load() {
         .filter(|(_, times)| **times != 1);
     let wrong: Vec<_> = wrong.take(20).collect();
     assert!(wrong.is_empty(), "number, and how often it ran: {wrong:?}");
-    if let Some(directory) = setting::<PathBuf>("SOAK_OUT") {
-        write(&directory, &samples, minutes);
-    }
-    report(&soak, &samples, left_out);
-    // What is loaded and learned at first is not growth.
-    let quarter = samples.len() / 4;
-    let (early, late) = (
-        &samples[quarter..quarter * 2],
-        &samples[samples.len() - quarter..],
-    );
-    for (name, slack) in FLAT {
-        let (early, late) = (median(early, name), median(late, name));
-        assert!(
-            late <= early * 1.05 + slack,
-            "{name} has grown from {early} to {late}"
+    // In a short form all is in motion.
+    if minutes >= 5.0 {
+        if let Some(directory) = setting::<PathBuf>("SOAK_OUT") {
+            write(&directory, &samples, minutes);
+        }
+        report(&soak, &samples, left_out);
+        // What is loaded and learned at first is not growth.
+        let quarter = samples.len() / 4;
+        let (early, late) = (
+            &samples[quarter..quarter * 2],
+            &samples[samples.len() - quarter..],
         );
+        for (name, slack) in FLAT {
+            let (early, late) = (median(early, name), median(late, name));
+            assert!(
+                late <= early * 1.05 + slack,
+                "{name} has grown from {early} to {late}"
+            );
+        }
     }
     for worker in [&mut artisand, &mut php] {
         worker.signal(Signal::TERM);
