@@ -20,8 +20,9 @@ fn is_refused_for_ever(error: &Error) -> bool {
 /// How long another connection remembers a push; a record may stay in the list for that long.
 const REMEMBERED: Duration = Duration::from_secs(86_400);
 
-/// How long another list may take to free a lock that a job of this one needs.
-const UNTIL_FREED: Duration = Duration::from_secs(10);
+/// How long another list may take to free a lock that a job of this one needs. If the worker of that queue has died, its
+/// lease ends after 10 seconds, and other workers look at the list every 30 seconds; a failover takes 15 or so.
+const UNTIL_FREED: Duration = Duration::from_secs(60);
 
 impl Follower {
     /// Takes the lock that a job needs, and pushes the job if it goes to another connection.

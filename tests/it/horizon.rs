@@ -530,7 +530,7 @@ async fn a_job_that_is_taken_before_its_push_is_noted_has_a_whole_record() {
         let (redis, table) = ("redis".into(), "table".into());
         let queue = "default".into();
         horizon.recorder().pushed(&redis, &queue, pushed.as_bytes());
-        // Horizon knows nothing of other drivers.
+        // Jobs of other drivers have no records.
         let elsewhere = payload("elsewhere", 0);
         horizon
             .recorder()

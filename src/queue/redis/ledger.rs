@@ -40,9 +40,14 @@ impl RedisQueue {
         self.home.clone().unwrap_or_else(|| HOME.into())
     }
 
+    /// Whether each queue has lists of its own: with a tag in the prefix all keys are in one slot, and there is one of each.
+    fn has_parts(&self) -> bool {
+        self.keys.are_tagged() && !self.keys.is_in_one_slot()
+    }
+
     /// The homes of all records that this ledger shows.
     async fn homes(&self) -> Result<Vec<QueueName>, Error> {
-        if self.home.is_some() || !self.keys.are_tagged() {
+        if self.home.is_some() || !self.has_parts() {
             return Ok(vec![self.home()]);
         }
         let mut homes = self.noted_homes(&[]).await?;
@@ -415,14 +420,13 @@ impl Ledger for RedisQueue {
     }
 
     fn part(&self, queue: &QueueName) -> Option<Arc<dyn Ledger>> {
-        let has_parts = self.keys.are_tagged() && !self.keys.is_in_one_slot();
-        (has_parts && self.home.is_none())
+        (self.has_parts() && self.home.is_none())
             .then(|| Arc::new(self.at_home(queue.clone())) as Arc<dyn Ledger>)
     }
 
     fn find_parts(&self) -> Answer<'_, Vec<QueueName>> {
         Box::pin(async move {
-            if !self.keys.are_tagged() {
+            if !self.has_parts() {
                 return Ok(Vec::new());
             }
             self.scan_homes().await
@@ -431,7 +435,7 @@ impl Ledger for RedisQueue {
 
     fn note_parts<'a>(&'a self, queues: &'a [QueueName]) -> Answer<'a, Vec<QueueName>> {
         Box::pin(async move {
-            if !self.keys.are_tagged() {
+            if !self.has_parts() {
                 return Ok(Vec::new());
             }
             self.noted_homes(queues).await

@@ -142,6 +142,22 @@ async fn records_of_each_queue_are_counted_and_found() {
     assert_eq!(part.length(spool).await.unwrap(), 3);
 }
 
+/// All keys are in one slot then. The lease of the records is no list of a queue.
+#[tokio::test]
+async fn a_prefix_with_a_tag_has_one_list_of_records() {
+    let cluster = Cluster::shared();
+    let prefix = format!("{{{}}}", Cluster::own_prefix());
+    let options = artisand::queue::RedisQueueOptions::default();
+    let whole = artisand::queue::RedisQueue::new(cluster.redis(&prefix), options);
+    let key = whole.keys().spool(Spool::FollowUps, &name("a"));
+    cluster.query::<i64>(&[b"RPUSH", key.as_bytes(), b"record"]);
+    assert!(whole.lease(Spool::FollowUps, "me", PATIENCE).await.unwrap());
+    assert_eq!(whole.find_parts().await.unwrap(), []);
+    assert_eq!(whole.note_parts(&[name("lease")]).await.unwrap(), []);
+    assert_eq!(whole.length(Spool::FollowUps).await.unwrap(), 1);
+    assert_eq!(whole.read(Spool::FollowUps, 0, 9).await.unwrap().len(), 1);
+}
+
 /// A directory with an `artisand.toml` for queues on the shared cluster.
 fn settings(prefix: &str, laravel: &str, rest: &str) -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();

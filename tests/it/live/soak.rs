@@ -18,7 +18,7 @@ use crate::harness::scene::{Scene, in_scene};
 /// Many times longer than needed: the machine may be busy with other tests.
 const LONG: Duration = Duration::from_secs(300);
 
-/// Most jobs that wait: whoever pushes leaves out a second then.
+/// If more jobs than this wait, the test pushes none in this second.
 const BACKLOG: usize = 20_000;
 
 /// One in twenty of the jobs in Rust goes to artisand's pool.
@@ -330,7 +330,7 @@ fn nothing_grows_under_steady_load() {
         for worker in [&mut artisand, &mut php] {
             assert!(worker.is_running(), "{}", worker.describe());
         }
-        // The load is to be steady.
+        // Time itself is the subject: the load is a fixed number of jobs per second.
         let due = Duration::from_secs(1) * second;
         std::thread::sleep(due.saturating_sub(start.elapsed()));
     }
