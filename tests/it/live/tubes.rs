@@ -100,7 +100,7 @@ impl Server {
                 places.into_iter().map(count).sum()
             }
             #[cfg(feature = "sqs")]
-            Self::Sqs(moto, suffix) => moto.sizes(&format!("default{suffix}")).iter().sum(),
+            Self::Sqs(moto, suffix) => moto.jobs(&format!("default{suffix}")),
         }
     }
 }
