@@ -80,7 +80,8 @@ def drained(limit=60):
             left += r.llen(k) if r.type(k) == b'list' else r.zcard(k) if k.endswith(':reserved') else r.zcount(k, '-inf', time.time() + 600)
         left += r.llen('laravel_database_artisand:follow-ups') + r.llen('laravel_database_artisand:failed-spool')
         calm = calm + 1 if left == 0 else 0
-        if calm >= 6:
+        # artisand looks again at records that PHP wrote late, within 2.5 s.
+        if calm >= 12:
             return True
         time.sleep(0.25)
     print(f'not drained in {limit} s: {left} left', flush=True)

@@ -119,7 +119,7 @@ impl Presence {
     /// Notes an answer to a command sent at `asked`; returns since when the server had been away, if the answer is
     /// news.
     fn comes(&self, asked: Instant) -> Option<Instant> {
-        if !self.is_away.load(Ordering::Relaxed) {
+        if !self.is_away() {
             return None;
         }
         let mut state = self.state();
@@ -130,6 +130,11 @@ impl Presence {
         self.is_away.store(false, Ordering::Relaxed);
         AWAY.send_modify(|away| *away -= 1);
         Some(since)
+    }
+
+    /// Whether the server is away, as far as is known.
+    pub(crate) fn is_away(&self) -> bool {
+        self.is_away.load(Ordering::Relaxed)
     }
 
     /// Notes a loss, and logs it if it is news.

@@ -275,7 +275,7 @@ impl Writer {
     }
 
     /// Keeps the attempts that have to be looked at again: those without a record, which the program that pushed the job
-    /// may write any moment, and failures that PHP is about to write.
+    /// may write any moment, those after a release, and failures that PHP is about to write.
     async fn remember_late(&mut self, entries: Vec<Entry>, written: &Written) {
         let mut writes = Writes::new(&self.options, &self.monitored);
         let now = Instant::now();
@@ -310,8 +310,13 @@ impl Writer {
             let is_missed = !entry.is_kept && written.is_short && is_known(&entry);
             // The failed job may come to know of its retry after that has ended.
             let is_retry = entry.job.payload.retry_of.is_some();
-            let is_looked_at =
-                is_by_php || is_missed || is_retry || self.fresh.contains_key(&*entry.id);
+            // A worker in PHP may write the release of the attempt before this one after this one has ended.
+            let was_released = entry.job.attempts > 1;
+            let is_looked_at = is_by_php
+                || is_missed
+                || is_retry
+                || was_released
+                || self.fresh.contains_key(&*entry.id);
             let has_room = self.late.len() < MOST_LATE && self.late_bytes < MOST_LATE_BYTES;
             if is_over && is_looked_at && has_room {
                 self.late_bytes += entry.job.body.len();

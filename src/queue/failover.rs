@@ -1,10 +1,14 @@
 //! Laravel's failover connection: a job is pushed to the first of several connections that takes it.
 //!
 //! A connection whose reply was lost may have taken the job: none after it is tried then, and the caller hears that
-//! the outcome is unknown. Laravel goes on to the next, and the job may be there twice.
+//! the outcome is unknown. A repeated push of the same identity begins with that connection, and goes no further until
+//! it answers. Laravel goes on to the next, and the job may be there twice.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::{
     Abilities, Ability, Answer, CallListener, ConnectionName, Due, Error, Fate, Held, Once, Place,
@@ -21,6 +25,8 @@ pub struct FailoverQueue {
     first: Arc<dyn Queue>,
     all: Vec<Inner>,
     abilities: Abilities,
+    /// Identities of pushes whose reply was lost: the connection that may have them, and for how long it would know.
+    unknown: Mutex<HashMap<Box<str>, (usize, Instant)>>,
 }
 
 /// One of the connections.
@@ -54,6 +60,7 @@ impl FailoverQueue {
             first: Arc::clone(first),
             abilities,
             all,
+            unknown: Mutex::default(),
         })
     }
 
@@ -106,18 +113,46 @@ impl FailoverQueue {
     }
 
     async fn push_all_once(&self, pushes: &[Push], once: Once<'_>) -> Result<PushedOnce, Error> {
-        for (at, inner) in self.all.iter().enumerate() {
+        let may_have = self.may_have(once.id);
+        for (at, inner) in self.all.iter().enumerate().skip(may_have.unwrap_or(0)) {
             let there = |push: &Push| Push {
                 queue: self.queue_of(inner, &push.queue),
                 ..push.clone()
             };
             let pushes: Vec<_> = pushes.iter().map(there).collect();
             let answer = inner.queues.push_once(&pushes, once).await;
-            if !self.goes_on(at, &answer) {
+            let is_unknown = (answer.as_ref()).is_err_and(Error::is_of_unknown_outcome);
+            if is_unknown {
+                self.note_unknown(once, at);
+            }
+            // Refused now, it may have been taken before.
+            let may_be_taken = is_unknown || answer.is_err() && may_have == Some(at);
+            if may_be_taken || !self.goes_on(at, &answer) {
+                if answer.is_ok() {
+                    self.unknown().remove(once.id);
+                }
                 return answer;
             }
         }
         Ok(PushedOnce::Now { locked: 0 })
+    }
+
+    fn unknown(&self) -> std::sync::MutexGuard<'_, HashMap<Box<str>, (usize, Instant)>> {
+        self.unknown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection that may have taken a push of this identity.
+    fn may_have(&self, id: &str) -> Option<usize> {
+        let unknown = self.unknown();
+        let (at, until) = unknown.get(id)?;
+        (Instant::now() < *until).then_some(*at)
+    }
+
+    fn note_unknown(&self, once: Once<'_>, at: usize) {
+        let now = Instant::now();
+        let mut unknown = self.unknown();
+        unknown.retain(|_, (_, until)| now < *until);
+        unknown.insert(once.id.into(), (at, now + once.remembered));
     }
 }
 
@@ -267,5 +302,91 @@ impl Queue for FailoverQueue {
         fate: Fate,
     ) -> Answer<'a, u64> {
         self.first.dequarantine(queue, payloads, fate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::worker::{Fault, Server};
+
+    struct Scene {
+        servers: [Arc<Server>; 2],
+        failover: FailoverQueue,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            let servers = [Server::new(), Server::new()];
+            let inner = |(name, server): (&str, &Arc<Server>)| Inner {
+                name: name.into(),
+                default_queue: "default".into(),
+                queues: Arc::clone(server) as Arc<dyn Queue>,
+            };
+            let all = ["first", "second"].into_iter().zip(&servers);
+            let failover = FailoverQueue::new(all.map(inner).collect()).unwrap();
+            Self { servers, failover }
+        }
+
+        async fn push(&self, id: &str) -> Result<PushedOnce, Error> {
+            let push = Push {
+                queue: "default".into(),
+                payload: b"{}".to_vec(),
+                due: None,
+                claim: None,
+            };
+            let once = Once {
+                id,
+                remembered: Duration::from_secs(60),
+                note: "",
+            };
+            self.failover.push_once(&[push], once).await
+        }
+
+        async fn pending(&self) -> [u64; 2] {
+            let [first, second] = &self.servers;
+            [first.sizes().await.pending, second.sizes().await.pending]
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_refuses_is_passed_by() {
+        let scene = Scene::new();
+        scene.servers[0].next("push_once", [Some(Fault::Refused)]);
+        scene.push("a").await.unwrap();
+        assert_eq!(scene.pending().await, [0, 1]);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_may_have_the_job_is_not_passed_by() {
+        let scene = Scene::new();
+        scene.servers[0].next("push_once", [Some(Fault::ReplyLost), Some(Fault::Refused)]);
+        assert!(scene.push("a").await.unwrap_err().is_of_unknown_outcome());
+        // It is away now, and refuses; that says nothing about the first time.
+        scene.push("a").await.unwrap_err();
+        assert!(matches!(
+            scene.push("a").await,
+            Ok(PushedOnce::Before { .. })
+        ));
+        assert_eq!(scene.pending().await, [1, 0]);
+    }
+
+    #[tokio::test]
+    async fn a_doubtful_push_holds_up_no_other() {
+        let scene = Scene::new();
+        scene.servers[0].next("push_once", [Some(Fault::ReplyLost), Some(Fault::Refused)]);
+        scene.push("a").await.unwrap_err();
+        scene.push("b").await.unwrap();
+        assert_eq!(scene.pending().await, [1, 1]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_server_has_forgotten_is_not_waited_for() {
+        let scene = Scene::new();
+        scene.servers[0].next("push_once", [Some(Fault::ReplyLost), Some(Fault::Refused)]);
+        scene.push("a").await.unwrap_err();
+        tokio::time::advance(Duration::from_secs(61)).await;
+        scene.push("a").await.unwrap();
+        assert_eq!(scene.pending().await, [1, 1]);
     }
 }

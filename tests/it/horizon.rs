@@ -444,6 +444,31 @@ fn a_record_that_comes_late_is_mended_before_the_worker_ends() {
     assert_eq!(scene.status("ok"), "completed");
 }
 
+/// A worker in PHP may write that it has released a job when artisand has ended the next attempt already.
+#[test]
+fn a_release_that_php_writes_late_is_mended() {
+    let scene = Scene::new();
+    let released = Scene::payload("ok", "Ok", &json!({"attempts": 1, "maxTries": 2}));
+    scene.record("ok", &released);
+    scene.push(&released);
+    let mut worker = scene.worker(&["--stop-when-empty"]);
+    eventually("the job has ended", SOON, || {
+        (scene.status("ok") == "completed").then_some(())
+    });
+    let fields = [
+        ("status", "pending"),
+        ("payload", &*released),
+        ("delay", "0"),
+    ];
+    for (field, value) in fields {
+        let command = ["HSET", &format!("{P}ok"), field, value];
+        scene.redis.query::<()>(&command.map(str::as_bytes));
+    }
+    worker.succeeds_within(SOON);
+    assert_eq!(scene.status("ok"), "completed");
+    assert_eq!(scene.jobs("pending_jobs"), names(&[]));
+}
+
 /// While the handler runs, this is done to Redis, as if it happened between the end of the job and the note of it.
 fn meanwhile(scene: &Scene, id: &str, commands: &str) -> ManagedChild {
     let port = scene.redis.port();

@@ -13,10 +13,9 @@
 //! | no connection | nothing was sent | as above |
 //! | the connection is lost after that | unknown | an error; the nodes are asked for their slots before the next command |
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -33,7 +32,7 @@ mod slots;
 mod topology;
 
 pub(crate) use slots::{slot, tag};
-use topology::{Nodes, Topology};
+use topology::{Nodes, Topology, Unserved};
 
 /// Connections to the nodes of a cluster, one to each.
 pub(super) struct Cluster {
@@ -44,8 +43,6 @@ pub(super) struct Cluster {
     nodes: Arc<Nodes>,
     /// Whether a connection was lost since the nodes were asked for their slots.
     is_stale: AtomicBool,
-    /// Slots for which a command has waited in vain, and until when further commands for them fail without waiting.
-    unserved: Mutex<HashMap<Option<u16>, Instant>>,
     presence: Arc<Presence>,
 }
 
@@ -62,6 +59,8 @@ impl fmt::Debug for Cluster {
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long further commands for a slot fail without waiting, once a command for it has waited in vain.
 const IMPATIENCE: Duration = Duration::from_secs(1);
+/// How long the master of such a slot may take for a sign of life.
+const KNOCK: Duration = Duration::from_millis(500);
 /// How long after that a slot is forgotten if no command for it is sent, so that the cluster no longer counts as away.
 const FORGOTTEN: Duration = Duration::from_secs(30);
 /// The wait before a command is sent again.
@@ -131,7 +130,6 @@ impl Cluster {
             response_timeout,
             nodes,
             is_stale: AtomicBool::new(false),
-            unserved: Mutex::default(),
         }
     }
 
@@ -198,21 +196,39 @@ impl Cluster {
         self.is_stale.fetch_or(is_stale, Ordering::Relaxed);
     }
 
-    /// Until when a command for this slot waits.
-    fn deadline(&self, slot: Option<u16>) -> Instant {
+    /// Until when a command for this slot waits. For a slot that was not served the last time, its master must give a
+    /// sign of life first: one that hangs would cost each command the time of a connection.
+    async fn deadline(&self, slot: Option<u16>) -> Result<Instant, Error> {
         let now = Instant::now();
-        let unserved = self.unserved.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_impatient = unserved.get(&slot).is_some_and(|until| now < *until);
-        if is_impatient { now } else { now + PATIENCE }
+        let doubt = self.topology.unserved().get(&slot).copied();
+        let Some(Unserved { until, is_silent }) = doubt else {
+            return Ok(now + PATIENCE);
+        };
+        if is_silent && now < until {
+            return Err(Error::Unserved {
+                cluster: self.name.clone(),
+                source: Error::NoNodes(self.name.clone()).into(),
+            });
+        }
+        // If no master is known, the command waits for one.
+        if let Ok(master) = self.master(slot).await {
+            let node = self.node(&master)?;
+            if tokio::time::timeout(KNOCK, node.ping()).await.is_err() {
+                self.note_stale(true);
+                let error = Error::Connect {
+                    address: master.to_string(),
+                    source: std::io::Error::from(std::io::ErrorKind::TimedOut).into(),
+                };
+                return Err(self.unserved(slot, error));
+            }
+        }
+        Ok(if now < until { now } else { now + PATIENCE })
     }
 
     fn note_served(&self, slot: Option<u16>, asked: std::time::Instant) {
-        let mut unserved = self.unserved.lock().unwrap_or_else(PoisonError::into_inner);
-        if unserved.is_empty() {
-            return;
-        }
         let now = Instant::now();
-        unserved.retain(|other, until| *other != slot && now < *until + FORGOTTEN);
+        let mut unserved = self.topology.unserved();
+        unserved.retain(|other, doubt| *other != slot && now < doubt.until + FORGOTTEN);
         if unserved.is_empty() {
             self.presence.answered(asked);
         }
@@ -220,8 +236,10 @@ impl Cluster {
 
     /// Notes that a command has waited in vain for a master of its slot; returns the error of the command.
     fn unserved(&self, slot: Option<u16>, error: Error) -> Error {
-        let mut unserved = self.unserved.lock().unwrap_or_else(PoisonError::into_inner);
-        unserved.insert(slot, Instant::now() + IMPATIENCE);
+        let mut unserved = self.topology.unserved();
+        let is_silent = matches!(&error, Error::Connect { source, .. } if source.is_timeout());
+        let until = Instant::now() + IMPATIENCE;
+        unserved.insert(slot, Unserved { until, is_silent });
         let error = Error::Unserved {
             cluster: self.name.clone(),
             source: Box::new(error),
@@ -262,12 +280,15 @@ impl Cluster {
         command: &Cmd,
         script: Option<&Script>,
     ) -> Result<Value, Error> {
-        let (deadline, asked) = (self.deadline(slot), std::time::Instant::now());
+        let asked = std::time::Instant::now();
+        let deadline = self.deadline(slot).await?;
         let (mut hops, mut ask) = (0, None);
         loop {
             let (error, next) = match self.try_once(slot, command, script, ask.take()).await {
                 Ok(reply) => {
-                    self.note_served(slot, asked);
+                    if self.presence.is_away() || self.topology.unserved().contains_key(&slot) {
+                        self.note_served(slot, asked);
+                    }
                     return Ok(reply);
                 }
                 Err(failed) => failed,
@@ -293,6 +314,12 @@ impl Cluster {
                 Next::Wait { asks } => self.note_stale(asks),
                 Next::Fail => {
                     self.note_stale(error.is_of_unknown_outcome());
+                    if matches!(&error, Error::Command { source, .. } if source.is_timeout()) {
+                        self.topology.unserved().entry(slot).or_insert(Unserved {
+                            until: Instant::now(),
+                            is_silent: false,
+                        });
+                    }
                     return Err(error);
                 }
             }

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use redis::Value;
+use tokio::time::Instant;
 
 use super::slots::SlotMap;
 use crate::connection::Error;
@@ -23,12 +24,33 @@ pub(super) struct Topology {
     /// How every node is reached, but for its address.
     options: RedisOptions,
     map: RwLock<SlotMap>,
-    /// Held while a node is asked; counts the answers, so that several callers ask once.
-    answers: tokio::sync::Mutex<u64>,
+    /// Held while the nodes are asked.
+    asking: tokio::sync::Mutex<Asked>,
+    /// How often they have been asked, so that several callers ask once.
+    rounds: AtomicUsize,
+    /// Slots for which a command has waited in vain.
+    unserved: Mutex<HashMap<Option<u16>, Unserved>>,
     /// Where to begin with asking: a node that is cut off from the others would answer with old news for ever.
     turn: AtomicUsize,
     /// All connections to nodes, of which those to former nodes are closed.
     connections: Mutex<Vec<Weak<Nodes>>>,
+}
+
+/// How the nodes have answered the last time.
+#[derive(Default)]
+struct Asked {
+    has_answer: bool,
+    /// Nodes that did not answer; they are asked last the next time.
+    silent: Vec<Address>,
+}
+
+/// What is known of a slot for which a command has waited in vain.
+#[derive(Clone, Copy)]
+pub(super) struct Unserved {
+    /// Until when further commands for it fail without waiting.
+    pub(super) until: Instant,
+    /// Whether its master takes connections and does not answer.
+    pub(super) is_silent: bool,
 }
 
 /// How long one node may take to tell of the cluster.
@@ -41,7 +63,9 @@ impl Topology {
             has_tls,
             options,
             map: RwLock::default(),
-            answers: tokio::sync::Mutex::default(),
+            asking: tokio::sync::Mutex::default(),
+            rounds: AtomicUsize::new(0),
+            unserved: Mutex::default(),
             turn: AtomicUsize::new(0),
             connections: Mutex::default(),
         }
@@ -83,6 +107,10 @@ impl Topology {
         map.masters().into_iter().cloned().collect()
     }
 
+    pub(super) fn unserved(&self) -> MutexGuard<'_, HashMap<Option<u16>, Unserved>> {
+        self.unserved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Notes that another node serves a slot.
     pub(super) fn note_move(&self, slot: u16, to: Address) {
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
@@ -99,28 +127,45 @@ impl Topology {
     ///
     /// What is known stays as it is.
     pub(super) async fn refresh(&self) -> Result<(), Error> {
-        let before = self.answers.try_lock().ok().map(|answers| *answers);
-        let mut answers = self.answers.lock().await;
-        if before.is_none() && *answers > 0 {
+        let before = self.rounds.load(Ordering::Relaxed);
+        let mut last = self.asking.lock().await;
+        if self.rounds.load(Ordering::Relaxed) != before {
             // Another caller has just asked.
-            return Ok(());
+            let answer = last.has_answer.then_some(());
+            return answer.ok_or_else(|| self.no_nodes());
         }
-        let mut asked: Vec<Address> = self.masters();
-        asked.extend(self.seeds.iter().cloned());
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % asked.len().max(1);
-        asked.rotate_left(turn);
+        let asked = self.ask_all(&mut last.silent).await;
+        last.has_answer = asked.is_ok();
+        self.rounds.fetch_add(1, Ordering::Relaxed);
+        asked
+    }
+
+    async fn ask_all(&self, silent: &mut Vec<Address>) -> Result<(), Error> {
+        let mut nodes: Vec<Address> = self.masters();
+        nodes.extend(self.seeds.iter().cloned());
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % nodes.len().max(1);
+        nodes.rotate_left(turn);
+        nodes.sort_by_key(|node| silent.contains(node));
         let mut problem = None;
-        for address in &asked {
-            match self.ask(address).await {
+        for node in &nodes {
+            silent.retain(|other| other != node);
+            match self.ask(node).await {
                 Ok(map) => {
                     self.put(map);
-                    *answers += 1;
                     return Ok(());
                 }
-                Err(error) => problem = problem.or(Some(error)),
+                Err(error) => {
+                    silent.push(node.clone());
+                    problem = problem.or(Some(error));
+                }
             }
         }
-        Err(problem.unwrap_or_else(|| Error::NoNodes(self.options.address.to_string())))
+        silent.retain(|node| nodes.contains(node));
+        Err(problem.unwrap_or_else(|| self.no_nodes()))
+    }
+
+    fn no_nodes(&self) -> Error {
+        Error::NoNodes(self.options.address.to_string())
     }
 
     /// Asks one node, on a connection of its own: a command that blocks may be under way on another.
@@ -141,7 +186,7 @@ impl Topology {
         let map = SlotMap::read(reply?, address).ok_or_else(odd)?;
         // A node that has lost its memory knows no other: its answer must not replace what is known.
         if map.masters().is_empty() {
-            return Err(Error::NoNodes(self.options.address.to_string()));
+            return Err(self.no_nodes());
         }
         Ok(map)
     }

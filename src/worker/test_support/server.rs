@@ -70,7 +70,7 @@ impl Server {
         })
     }
 
-    /// Says what happens to the next calls: `pop`, `settle`, `renew` or `wait`.
+    /// Says what happens to the next calls: `pop`, `settle`, `renew`, `wait` or `push_once`.
     pub(crate) fn next(&self, what: &'static str, faults: impl IntoIterator<Item = Option<Fault>>) {
         let mut next = self.next.lock().unwrap();
         next.entry(what).or_default().extend(faults);
@@ -257,7 +257,8 @@ impl Queue for Server {
     }
 
     fn push_once<'a>(&'a self, pushes: &'a [Push], once: Once<'a>) -> Answer<'a, PushedOnce> {
-        self.jobs.push_once(pushes, once)
+        let fault = self.note("push_once", pushes.len());
+        Box::pin(faulty(fault, self.jobs.push_once(pushes, once)))
     }
 
     fn can_claim(&self, queue: &QueueName, place: &LockPlace) -> bool {

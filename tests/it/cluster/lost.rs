@@ -2,14 +2,19 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
-use artisand::queue::Queue as _;
+use artisand::queue::{PopRequest, Queue as _};
+use artisand::time::UnixSeconds;
+use rustix::process::Signal;
 
 use super::{payload, push, work};
 use crate::contract::name;
 use crate::harness::cluster::Cluster;
+use crate::harness::process::until;
 
 /// Carries connections to a node. When armed, the next command with a certain text goes to the node, and its reply
 /// nowhere: the connection is cut.
@@ -134,4 +139,46 @@ async fn a_deletion_whose_reply_is_lost_doubles_no_job() {
         queue.sizes(&name("q")).await.unwrap(),
         artisand::queue::Sizes::default()
     );
+}
+
+/// A node that hangs takes connections and never answers: the queues of the other nodes are worked meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_hangs_holds_up_other_queues_once() {
+    const JOBS: usize = 20;
+    let cluster = Cluster::start();
+    // Without it, the nodes refuse all slots once they have noticed.
+    cluster.query_all(&[b"CONFIG", b"SET", b"cluster-require-full-coverage", b"no"]);
+    let queue = cluster.queue("p_");
+    let names = super::three();
+    let jobs: Vec<_> = (0..=JOBS).map(payload).collect();
+    queue.push(&names[2], &jobs).await.unwrap();
+    let key = format!("p_queues:{{{}}}", names[0].as_str());
+    let hung = cluster.node(cluster.first_master_of(&key));
+    let pop = async || {
+        let request = PopRequest {
+            queues: &names,
+            max: NonZeroUsize::MIN,
+            now: UnixSeconds(0),
+            woken: &[],
+            selection: None,
+            thorough: false,
+        };
+        queue.pop(request).await.unwrap().jobs.len()
+    };
+    hung.signal(Signal::STOP);
+    assert_eq!(pop().await, 1);
+    let begun = Instant::now();
+    for _ in 0..JOBS {
+        assert_eq!(pop().await, 1);
+    }
+    // Each connection to the node would take five seconds.
+    assert!(begun.elapsed() < Duration::from_secs(20));
+    let pushed = queue.push(&names[0], &[payload(0)]).await;
+    assert!(pushed.unwrap_err().is_lost_connection());
+    hung.signal(Signal::CONT);
+    until("the node takes jobs again", super::PATIENCE, async || {
+        queue.push(&names[0], &[payload(0)]).await.is_ok()
+    })
+    .await;
+    assert_eq!(pop().await, 1);
 }
