@@ -409,7 +409,7 @@ impl<'a> Reader<'a> {
                     len += character.encode_utf8(&mut self.unescaped[len..]).len();
                     pos = end;
                 }
-                Some([..0x20, ..]) => {
+                Some([control, ..]) if *control < 0x20 => {
                     self.pos = pos;
                     return Err(self.error("control character in a string"));
                 }
