@@ -10,7 +10,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, Limited, StreamBody};
 use hyper::body::{Body, Bytes, Frame};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use serde::Deserialize;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
@@ -103,6 +103,11 @@ impl Board {
             "/api/resume",
         ];
         self.0.options.is_served && PATHS.contains(&path)
+    }
+
+    /// The answer to a request for the status under a name that is not this worker's.
+    pub(super) fn refused_status(&self, headers: &HeaderMap) -> Option<Answer> {
+        self.0.options.refuses_status(headers).map(refused)
     }
 
     /// Answers a request for one of its paths; also says whether the answer is a stream.

@@ -20,6 +20,8 @@ pub struct PageOptions {
     pub token: Option<Token>,
     /// Names by which the page is reached, besides addresses and `localhost`; `None` for any.
     hosts: Option<Vec<String>>,
+    /// Whether only processes of this machine, among them its browsers, reach it.
+    is_local: bool,
 }
 
 impl PageOptions {
@@ -37,6 +39,7 @@ impl PageOptions {
             is_served: true,
             token,
             hosts,
+            is_local: endpoint.is_local(),
         }
     }
 
@@ -58,6 +61,11 @@ impl PageOptions {
         } else {
             Some(Refusal::Host)
         }
+    }
+
+    /// Why a request may not read the status. Elsewhere than on this machine, Kubernetes and others choose the name.
+    pub(super) fn refuses_status(&self, headers: &HeaderMap) -> Option<Refusal> {
+        (self.is_local.then(|| self.refuses_reader(headers))).flatten()
     }
 
     /// Why a request may not change anything.
@@ -169,6 +177,21 @@ mod tests {
         );
         let socket = PageOptions::new(&Endpoint::Unix("/run/a".into()), None, Vec::new());
         assert_eq!(socket.refuses_reader(&headers(&[("host", "any")])), None);
+    }
+
+    #[test]
+    fn the_status_is_read_under_any_name_only_from_elsewhere() {
+        let foreign = headers(&[("host", "attacker.example:9464")]);
+        for (endpoint, is_read) in [
+            ("127.0.0.1:9464", false),
+            ("localhost:9464", false),
+            ("0.0.0.0:9464", true),
+            ("unix:/run/a", true),
+        ] {
+            let options = PageOptions::new(&endpoint.parse().unwrap(), None, Vec::new());
+            let refused = options.refuses_status(&foreign);
+            assert_eq!(refused.is_none(), is_read, "{endpoint}");
+        }
     }
 
     #[test]

@@ -104,6 +104,7 @@ struct Inner {
     runtime: Histograms<ClassLabels>,
     last_success: Family<ClassLabels, Seconds>,
     wait: Histograms<QueueLabels>,
+    renewed: Family<QueueLabels, Counter>,
     lost: Family<QueueLabels, Counter>,
     calls: Histograms<CallLabels>,
     call_errors: Family<CallLabels, Counter>,
@@ -231,6 +232,7 @@ impl JobFigures {
             runtime: Family::new_with_constructor(histogram),
             last_success: Family::default(),
             wait: Family::new_with_constructor(histogram),
+            renewed: Family::default(),
             lost: Family::default(),
             calls: Family::new_with_constructor(round_trip_histogram),
             call_errors: Family::default(),
@@ -269,6 +271,11 @@ impl JobFigures {
             "How long jobs waited for their first attempt after they were due, as far as the payload tells",
             Unit::Seconds,
             all.wait.clone(),
+        );
+        registry.register(
+            "reservation_renewals",
+            "Reservations of running jobs that were renewed",
+            all.renewed.clone(),
         );
         registry.register(
             "reservations_lost",
@@ -406,6 +413,13 @@ impl JobFigures {
 }
 
 impl Inner {
+    fn of_queue(&self, queue: &QueueName) -> QueueLabels {
+        QueueLabels {
+            connection: self.connection.clone(),
+            queue: queue.to_string(),
+        }
+    }
+
     fn queue<'a>(
         &self,
         queues: &'a mut HashMap<QueueName, QueueCounts>,
@@ -413,10 +427,7 @@ impl Inner {
     ) -> &'a mut QueueCounts {
         // A worker has few queues, all named by its operator.
         queues.entry(queue.clone()).or_insert_with(|| {
-            let labels = QueueLabels {
-                connection: self.connection.clone(),
-                queue: queue.to_string(),
-            };
+            let labels = self.of_queue(queue);
             QueueCounts {
                 wait: self.wait.get_or_create_owned(&labels),
                 labels,
@@ -560,12 +571,12 @@ impl Observer for JobFigures {
                 };
                 self.0.jobs.get_or_create(&labels).inc_by(*count as u64);
             }
+            Event::ReservationsRenewed { queue, count } => {
+                let labels = self.0.of_queue(queue);
+                self.0.renewed.get_or_create(&labels).inc_by(*count as u64);
+            }
             Event::ReservationLost(queue) => {
-                let labels = QueueLabels {
-                    connection: self.0.connection.clone(),
-                    queue: queue.to_string(),
-                };
-                self.0.lost.get_or_create(&labels).inc();
+                self.0.lost.get_or_create(&self.0.of_queue(queue)).inc();
             }
             Event::WorkerPausing => self.state().is_paused = true,
             Event::WorkerResuming => self.state().is_paused = false,
@@ -655,6 +666,20 @@ mod tests {
         let others = r#"jobs_total{connection="redis",queue="default",job_class="other",outcome="done",runner="rust"} 50"#;
         assert!(text.contains(others), "{text}");
         assert_eq!(figures.totals().0, 0);
+    }
+
+    #[test]
+    fn reservations_are_counted_by_their_queue() {
+        let figures = JobFigures::new(&"redis".into());
+        let queue = &"mail".into();
+        figures.on_event(&Event::ReservationsRenewed { queue, count: 3 });
+        figures.on_event(&Event::ReservationsRenewed { queue, count: 2 });
+        figures.on_event(&Event::ReservationLost(queue));
+        let text = text(&figures);
+        for (name, count) in [("reservation_renewals", 5), ("reservations_lost", 1)] {
+            let line = format!(r#"{name}_total{{connection="redis",queue="mail"}} {count}"#);
+            assert!(text.contains(&line), "{text}");
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::board::Answer;
 use super::endpoint::Endpoint;
-use super::pages::{PLAIN, Page, Telemetry};
+use super::pages::{PLAIN, Page, STATUS, Telemetry};
 
 /// Most connections at once; further ones wait.
 const MOST_CONNECTIONS: usize = 64;
@@ -161,6 +161,11 @@ async fn answer_all<T>(
 
 async fn answer<B>(request: &Request<B>, telemetry: &Telemetry) -> Answer {
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    if request.uri().path() == STATUS
+        && let Some(refused) = telemetry.board().refused_status(request.headers())
+    {
+        return refused;
+    }
     let page = if is_read {
         telemetry.page(request.uri().path()).await
     } else {

@@ -32,6 +32,7 @@ const PING: Duration = Duration::from_secs(2);
 /// Most running jobs that are listed.
 const MOST_LISTED: usize = 1000;
 
+pub(super) const STATUS: &str = "/api/status";
 pub(super) const PLAIN: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -219,7 +220,7 @@ impl Telemetry {
             "/livez" => probe(&self.check_alive()),
             "/readyz" => probe(&self.check_ready().await),
             "/startupz" => probe(&self.check_started().await),
-            "/api/status" => self.status().await,
+            STATUS => self.status().await,
             _ => Page {
                 status: StatusCode::NOT_FOUND,
                 kind: PLAIN,

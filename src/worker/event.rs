@@ -128,6 +128,13 @@ pub enum Event<'a> {
     JobAttempted(&'a JobEnd<'a>),
     /// A running job is no longer reserved for this worker, so that another one may run it, too.
     ReservationLost(&'a QueueName),
+    /// Reservations of running jobs were renewed.
+    ReservationsRenewed {
+        /// Their queue.
+        queue: &'a QueueName,
+        /// How many.
+        count: usize,
+    },
     /// Payloads that cannot be decoded went to quarantine.
     JobsQuarantined {
         /// Queue they came from.
@@ -186,6 +193,7 @@ impl Event<'_> {
             Self::CanaryStopped(_) => "CanaryStopped",
             Self::CanaryResumed(_) => "CanaryResumed",
             Self::ReservationLost(_) => "ReservationLost",
+            Self::ReservationsRenewed { .. } => "ReservationsRenewed",
             Self::JobsQuarantined { .. } => "JobsQuarantined",
             Self::JobForwarded { .. } => "JobForwarded",
             Self::JobGivenBack(_) => "JobGivenBack",

@@ -40,6 +40,13 @@ impl Renewer {
         let (moment, now) = (Instant::now(), self.clock.now());
         let held = self.queue.renew(&of_queue.jobs, now).await?;
         self.running.note(of_queue, &held, moment);
+        let renewed = held.iter().filter(|held| matches!(held, Held::Until(_)));
+        if let Some(job) = of_queue.jobs.first() {
+            self.observers.emit(&Event::ReservationsRenewed {
+                queue: &job.queue,
+                count: renewed.count(),
+            });
+        }
         for job in self.running.newly_lost() {
             self.tell_lost(&job);
         }
@@ -386,6 +393,34 @@ mod tests {
         assert_eq!(renewals.make_ready(Vec::new()).await.unwrap(), []);
         let ready = renewals.make_ready(names.to_vec()).await.unwrap();
         assert_eq!(ready, names);
+    }
+
+    /// Notes which reservations were renewed.
+    #[derive(Default)]
+    struct Renewed(Mutex<Vec<(QueueName, usize)>>);
+
+    impl Observer for Renewed {
+        fn on_event(&self, event: &Event<'_>) {
+            if let Event::ReservationsRenewed { queue, count } = *event {
+                self.0.lock().unwrap().push((queue.clone(), count));
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn renewals_are_told_for_what_is_still_reserved() {
+        let (server, running, renewals) = scene().await;
+        let renewed = Arc::<Renewed>::default();
+        let observer: Arc<dyn Observer> = Arc::clone(&renewed) as _;
+        let mut renewer = Arc::into_inner(renewals.renewer).unwrap();
+        renewer.observers = std::iter::once(observer).collect();
+        let [a, b] = ["a", "b"].map(QueueName::from);
+        server.jobs.clear(&a).await.unwrap();
+        let jobs = running.older_than(Duration::ZERO);
+        for queue in [&a, &b] {
+            renewer.renew(&jobs[queue]).await.unwrap();
+        }
+        assert_eq!(*renewed.0.lock().unwrap(), [(a, 0), (b, 1)]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -243,6 +243,7 @@ impl Observer for Told {
             | Event::JobPopped(_)
             | Event::Looping(_)
             | Event::WorkerStarting(_)
+            | Event::ReservationsRenewed { .. }
             | Event::JobAttempted(_) => return,
             Event::JobProcessing { job, .. } => {
                 format!(
