@@ -4,7 +4,7 @@ use serde_json::json;
 use super::*;
 use crate::cache::Cache;
 use crate::handler::{self, BoxError, BoxFuture, Services};
-use crate::payload::{Encrypter, Pattern};
+use crate::payload::{Encrypter, Pattern, TargetPattern};
 use crate::routing::{Canary, HandlerChoice, Mapping};
 use crate::worker::test_support::{
     KEY, app, job, mapping, nothing, object, payload, payload_of, router, services, stores,
@@ -106,6 +106,28 @@ fn an_encrypted_job_that_cannot_be_read_is_refused_with_what_helps() {
     }
 }
 
+/// The class of a wrapper does not say what it holds.
+#[test]
+fn an_encrypted_wrapper_is_read_if_its_kind_is_mapped() {
+    let listener = || Mapping {
+        target: TargetPattern::listener("App\\Listeners\\A", None).unwrap(),
+        ..mapping("App\\Jobs\\A")
+    };
+    let sealed = payload_of(
+        "Illuminate\\Events\\CallQueuedListener",
+        "what no key opens",
+        1,
+        &json!({}),
+    );
+    for (mapping, expected) in [
+        (listener(), "refused: "),
+        (mapping("App\\Jobs\\A"), "unmapped"),
+    ] {
+        let found = way(&triage(vec![mapping], services("13.31.0")), &sealed);
+        assert!(found.starts_with(expected), "{found}");
+    }
+}
+
 #[test]
 fn a_decrypted_command_replaces_the_encrypted_one_for_all_that_follows() {
     let triage = triage(vec![mapping("App\\Jobs\\A")], services("13.31.0"));
@@ -148,6 +170,8 @@ fn classes_that_have_to_be_counted_or_chosen_are_always_looked_into() {
     assert!(triage.needles().is_empty());
     assert!(triage.has_limited_mappings());
     assert_eq!([triage.is_limited(0), triage.is_limited(1)], [true, false]);
+    let unlimited = self::triage(vec![mapping("App\\Jobs\\A")], services("13.31.0"));
+    assert!(!unlimited.has_limited_mappings());
 }
 
 #[test]
