@@ -308,7 +308,7 @@ impl Queue for FailoverQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::worker::{Fault, Server};
+    use crate::queue::faulty::{Fault, Server};
 
     struct Scene {
         servers: [Arc<Server>; 2],

@@ -16,6 +16,8 @@ mod connections;
 mod database;
 mod effect;
 mod failover;
+#[cfg(test)]
+pub(crate) mod faulty;
 mod heads;
 mod in_order;
 mod keys;

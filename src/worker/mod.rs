@@ -62,8 +62,6 @@ pub use signals::ControlPlane;
 pub use stats::{CanaryStop, Tally};
 pub use stop::{Control, StopReason};
 pub use stop::{Orders, resident_memory};
-#[cfg(test)]
-pub(crate) use test_support::{Fault, Server};
 
 use crate::failed::FailedJobs;
 use crate::handler::{Services, remember_places};

@@ -18,7 +18,7 @@ use crate::queue::{
     Connections, Destination, Effect, MemoryQueue, Queue, ReservedJob, Settled, Settlement,
 };
 use crate::routing::{HandlerChoice, Mapping, Registry, Router, UnmappedPolicy};
-use crate::time::{Clock, UnixSeconds};
+use crate::time::Clock;
 use crate::worker::app_context::AppContext;
 use crate::worker::attempt::shared::{Leases, Settlements, Shared, Stops, Terms};
 use crate::worker::attempt::{self, Placement};
@@ -33,13 +33,8 @@ use crate::worker::watchdog::Turns;
 use crate::worker::weights::Weights;
 use crate::worker::{Control, ControlPlane, Event, Report, StopRules, Worker, WorkerOptions};
 
-mod server;
+pub(crate) use crate::queue::faulty::{Fault, NOW, RETRY_AFTER, Server};
 
-pub(crate) use server::{Fault, Server};
-
-/// The second in which all tests happen.
-pub(crate) const NOW: UnixSeconds = UnixSeconds(1_760_000_000);
-pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(90);
 /// The app's key.
 pub(crate) const KEY: &str = "0123456789abcdef0123456789abcdef";
 pub(crate) const S: fn(u64) -> Duration = Duration::from_secs;

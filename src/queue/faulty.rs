@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{NOW, RETRY_AFTER};
 use crate::connection::LockPlace;
 use crate::payload::FailedJob;
 use crate::queue::{
@@ -15,6 +14,10 @@ use crate::queue::{
     Unsettled,
 };
 use crate::time::UnixSeconds;
+
+/// The second in which all tests happen.
+pub(crate) const NOW: UnixSeconds = UnixSeconds(1_760_000_000);
+pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(90);
 
 /// What happens to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
