@@ -341,10 +341,9 @@ mod tests {
         })
     }
 
-    #[test]
-    fn an_end_is_told_in_laravels_order() {
-        let job = job();
-        let heard = Arc::new(Mutex::new(Vec::new()));
+    /// Observers, and what they have heard since this was asked.
+    fn listening() -> (Observers, impl Fn() -> String) {
+        let heard = Arc::new(Mutex::new(Vec::<String>::new()));
         let listener = {
             let heard = Arc::clone(&heard);
             move |event: &Event<'_>| {
@@ -360,6 +359,34 @@ mod tests {
         };
         let panics: Arc<dyn Observer> = Arc::new(|_: &Event<'_>| panic!("a bug"));
         let observers: Observers = [panics, Arc::new(listener)].into_iter().collect();
+        let told = move || std::mem::take(&mut *heard.lock().unwrap()).join(" ");
+        (observers, told)
+    }
+
+    fn circumstances(job: &Arc<JobInfo>) -> Circumstances<'_> {
+        Circumstances {
+            job,
+            elapsed: Duration::from_secs(1),
+            ended: Instant::now(),
+            now: UnixSeconds(100),
+            reservation_end: UnixSeconds(190),
+            heard: Heard::default(),
+            runner: Runner::Rust,
+        }
+    }
+
+    /// What is told of the end of an attempt.
+    fn end(outcome: Outcome, decision: Decision, job: &Arc<JobInfo>) -> AttemptEnd {
+        match Ending::of(outcome, decision, Vec::new(), &circumstances(job)).report {
+            Report::Ended(end) => end,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_end_is_told_in_laravels_order() {
+        let job = job();
+        let (observers, told) = listening();
         let text = |text: &str| FailureText::new("E", text);
         let second = Duration::from_secs(1);
         let threw = || Outcome::threw(text("e"));
@@ -395,39 +422,41 @@ mod tests {
             (Outcome::TimedOut, Decision::Leave,         "JobTimedOut JobAttempted(A@b has timed out.)"),
             (Outcome::Lost(text("l")), Decision::Leave,  "JobLost JobAttempted(l)"),
         ];
-        let circumstances = Circumstances {
-            job: &job,
-            elapsed: second,
-            ended: Instant::now(),
-            now: UnixSeconds(100),
-            reservation_end: UnixSeconds(190),
-            heard: Heard::default(),
-            runner: Runner::Rust,
-        };
         for (outcome, decision, expected) in rows {
             let place = format!("{outcome:?} {decision:?}");
-            let ending = Ending::of(outcome, decision, Vec::new(), &circumstances);
-            let Report::Ended(end) = ending.report else {
-                panic!("{place}");
-            };
-            end.emit(&observers, false);
-            let told = std::mem::take(&mut *heard.lock().unwrap());
-            assert_eq!(told.join(" "), expected, "{place}");
+            end(outcome, decision, &job).emit(&observers, false);
+            assert_eq!(told(), expected, "{place}");
         }
+    }
+
+    #[test]
+    fn of_a_failure_that_is_told_only_the_rest_is_told_later() {
+        let (job, (observers, told)) = (job(), listening());
+        let failed = || {
+            let failure = Decision::Fail(FailureText::new("E", "f"));
+            end(Outcome::Finished, failure, &job)
+        };
+        let mut first = failed();
+        first.tell_only_failure();
+        first.emit(&observers, false);
+        assert_eq!(told(), "JobFailed(f)");
+        for (has_returned, expected) in [
+            (true, "JobProcessed JobAttempted"),
+            // The process that ran the job is gone.
+            (false, "JobAttempted"),
+        ] {
+            let mut rest = failed();
+            rest.tell_rest(has_returned);
+            rest.emit(&observers, false);
+            assert_eq!(told(), expected);
+        }
+        failed().emit_left(&observers);
+        assert_eq!(told(), "JobAttempted");
     }
 
     #[test]
     fn a_decision_says_how_the_job_is_settled() {
         let job = job();
-        let circumstances = Circumstances {
-            job: &job,
-            elapsed: Duration::ZERO,
-            ended: Instant::now(),
-            now: UnixSeconds(100),
-            reservation_end: UnixSeconds(190),
-            heard: Heard::default(),
-            runner: Runner::Rust,
-        };
         let fail = || Decision::Fail(FailureText::new("E", "f"));
         let delay = Duration::from_secs(7);
         let release = Decision::Release {
@@ -454,8 +483,19 @@ mod tests {
                 Vec::new()
             };
             let place = format!("{decision:?}");
-            let ending = Ending::of(Outcome::Finished, decision, effects, &circumstances);
+            let ending = Ending::of(Outcome::Finished, decision, effects, &circumstances(&job));
             assert_eq!(ending.settlement, expected, "{place}");
+            let becomes = match expected {
+                Settlement::Release(_) | Settlement::ReleaseUncounted(_) => {
+                    (JobResult::Released, Some(delay))
+                }
+                Settlement::LeaveUntil(_) => (JobResult::Left, None),
+                _ => (JobResult::Deleted, None),
+            };
+            let Report::Ended(end) = ending.report else {
+                panic!("{place}");
+            };
+            assert_eq!((end.result, end.delay), becomes, "{place}");
         }
     }
 }
