@@ -410,8 +410,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn renewals_are_told_for_what_is_still_reserved() {
         let (server, running, renewals) = scene().await;
-        let renewed = Arc::<Renewed>::default();
-        let observer: Arc<dyn Observer> = Arc::clone(&renewed) as _;
+        let told = Arc::<Renewed>::default();
+        let observer: Arc<dyn Observer> = Arc::clone(&told) as _;
         let mut renewer = Arc::into_inner(renewals.renewer).unwrap();
         renewer.observers = std::iter::once(observer).collect();
         let [a, b] = ["a", "b"].map(QueueName::from);
@@ -420,7 +420,7 @@ mod tests {
         for queue in [&a, &b] {
             renewer.renew(&jobs[queue]).await.unwrap();
         }
-        assert_eq!(*renewed.0.lock().unwrap(), [(a, 0), (b, 1)]);
+        assert_eq!(*told.0.lock().unwrap(), [(a, 0), (b, 1)]);
     }
 
     #[tokio::test(start_paused = true)]
