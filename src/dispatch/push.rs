@@ -12,7 +12,7 @@ use crate::cache;
 use crate::handler::dispatch::{self as draft, Lock, Ready};
 use crate::payload::{JobId, JobUuid, random_id};
 use crate::php::{ClassName, Object, Value};
-use crate::queue::{Ability, ConnectionName, Once, PushedOnce, Queue, QueueName};
+use crate::queue::{Ability, ConnectionName, Once, PushedOnce, Queue, QueueName, push_surely};
 
 /// What became of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,8 +46,6 @@ pub struct Prepared {
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long the identity of a push is remembered that a lost connection may interrupt: longer than it is tried.
 pub(super) const A_WHILE: Duration = Duration::from_secs(60);
-/// Attempts after a lost connection.
-const TRIES: u32 = 4;
 
 impl Prepared {
     /// The uuid of the job.
@@ -121,26 +119,12 @@ impl Prepared {
             remembered,
             note: self.ready.uuid.as_str(),
         };
-        let mut tries = 0;
-        loop {
-            match queues.push_once(std::slice::from_ref(push), once).await {
-                Ok(PushedOnce::Now { locked: 0 }) => {
-                    return Ok(self.queued(self.ready.uuid.clone()));
-                }
-                Ok(PushedOnce::Before { note }) if !note.is_empty() => {
-                    return Ok(self.queued(JobUuid::from(&*note)));
-                }
-                Ok(_) => return Ok(Dispatched::Unique),
-                Err(error)
-                    if error.is_lost_connection()
-                        && error.allows_another_push(abilities)
-                        && tries < TRIES =>
-                {
-                    tries += 1;
-                    tokio::time::sleep(Duration::from_millis(50 << tries)).await;
-                }
-                Err(error) => return Err(error.into()),
+        match push_surely(queues, std::slice::from_ref(push), once).await? {
+            PushedOnce::Now { locked: 0 } => Ok(self.queued(self.ready.uuid.clone())),
+            PushedOnce::Before { note } if !note.is_empty() => {
+                Ok(self.queued(JobUuid::from(&*note)))
             }
+            _ => Ok(Dispatched::Unique),
         }
     }
 

@@ -10,7 +10,7 @@ use crate::app::{Answers, Class, Made, Manifest, Unfit};
 use crate::batch::{self, Batch, Batches};
 use crate::payload::{Delay, Inherited, random_id};
 use crate::php::{Array, ClassName, Object, Value};
-use crate::queue::{self, Once, Push, Queue, QueueName};
+use crate::queue::{self, Once, Push, Queue, QueueName, push_surely};
 use crate::shown::with_causes;
 
 /// A queued closure, which may be in a batch, too.
@@ -236,7 +236,7 @@ impl BatchHandle {
     /// Nothing is counted or pushed if a class is not `Batchable`, if only PHP
     /// can make its payload, or if artisand cannot use the batch's connection.
     /// `batch::Error::Push` if the server did not take the jobs: they are not
-    /// counted then. `batch::Error::Database` if they could not be counted; if
+    /// counted then, even if a reply was lost and they may be pushed. `batch::Error::Database` if they could not be counted; if
     /// only the final commit failed, they are pushed all the same, as in Laravel.
     ///
     /// # Cancel safety
@@ -362,33 +362,17 @@ struct Addition {
 
 /// Pushes all jobs in one step and exactly once, even if the connection breaks in between.
 async fn push(queues: &dyn Queue, pushes: &[Push]) -> Result<(), crate::queue::Error> {
-    const TRIES: u32 = 4;
-    const REMEMBERED: Duration = Duration::from_secs(300);
     if pushes.is_empty() {
         return Ok(());
     }
     let id = random_id();
-    let mut tries = 0;
-    loop {
-        let once = Once {
-            id: id.as_str(),
-            remembered: REMEMBERED,
-            note: "1",
-        };
-        match queues.push_once(pushes, once).await {
-            Ok(_) => return Ok(()),
-            // The batch's row is locked meanwhile: give up after a few tries.
-            Err(error)
-                if error.is_lost_connection()
-                    && error.allows_another_push(queues.abilities())
-                    && tries < TRIES =>
-            {
-                tries += 1;
-                tokio::time::sleep(Duration::from_millis(50 << tries)).await;
-            }
-            Err(error) => return Err(error),
-        }
-    }
+    let once = Once {
+        id: id.as_str(),
+        remembered: Duration::from_secs(300),
+        note: "1",
+    };
+    // The batch's row is locked meanwhile: it gives up after a few tries.
+    push_surely(queues, pushes, once).await.map(drop)
 }
 
 /// Makes the commands of jobs that are added to a batch.

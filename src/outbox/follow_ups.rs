@@ -12,7 +12,8 @@
 //!   does not count an end that another process has counted and whose mark is already removed.
 //! * A lock is freed by the owner it had when the job ended. If the owner was not known then, the record is first
 //!   replaced by one that names the owner.
-//! * A payload is pushed to another Redis once: that Redis remembers the push.
+//! * A payload is pushed to another Redis once: that Redis remembers the push. For a connection that tries several in
+//!   order, the record is first replaced by one that names one of them.
 //! * The lock of the next job of a chain is taken under the owner named in the record, after the locks that are to
 //!   be freed.
 //!
@@ -32,7 +33,7 @@ use crate::batch::{Batches, Ended};
 use crate::cache::{self, Cache};
 use crate::connection::Reconnect;
 use crate::handler::Services;
-use crate::outbox::follow_up::{Count, FollowUp};
+use crate::outbox::follow_up::{Count, FollowUp, Outgoing};
 use crate::outbox::lease::{Drained, Hold, Lease, Progress, list_unreachable};
 use crate::outbox::left::Left;
 use crate::outbox::parts::{Part, Parts, worst};
@@ -363,6 +364,10 @@ impl Follower {
                 Ok(Pushing::Here(effects)) => {
                     return self.advance(hold, &[noted.record], &effects, said).await;
                 }
+                Ok(Pushing::There(push)) => {
+                    let what = FollowUp::Push(push);
+                    return self.replace(hold, noted.record, what, said).await;
+                }
                 Ok(Pushing::Waits) => return Done::Left(1),
                 Ok(Pushing::Lost) => return Done::Lost,
                 Err(problem) => Err(problem),
@@ -413,6 +418,11 @@ impl Follower {
             return self.advance(hold, &[record], &[], said).await;
         }
         let what = FollowUp::Unlock { store, name, owner };
+        self.replace(hold, record, what, said).await
+    }
+
+    /// Puts a record that says more in the place of another one, and does what it says.
+    async fn replace(&self, hold: &Hold, record: Vec<u8>, what: FollowUp, said: &mut Said) -> Done {
         match self.advance(hold, &[record], &[what.effect()], said).await {
             Done::All => {
                 let record = what.to_record();
@@ -432,6 +442,9 @@ pub(super) enum Pushing {
     Pushed,
     /// The effects, such as the push, are to be carried out in one step with removing the record.
     Here(Vec<Effect>),
+    /// The record is to name this connection, of several that would be tried in order: a push that is repeated must not
+    /// go to another one.
+    There(Outgoing),
     /// The job's lock must be freed first, which was not possible yet.
     Waits,
     /// Another process has the lease.
@@ -442,7 +455,89 @@ pub(super) enum Pushing {
 mod tests {
     use super::*;
     use crate::cache::{FileStore, FileStoreOptions, Stores};
-    use crate::queue::MemoryQueue;
+    use crate::queue::faulty::{Fault, Server};
+    use crate::queue::{Connections, Destination, FailoverQueue, Inner, MemoryQueue};
+
+    fn follower(
+        queue: &Arc<MemoryQueue>,
+        services: Services,
+        left: &Arc<Left>,
+        last: &CancellationToken,
+    ) -> Follower {
+        Follower {
+            ledger: Arc::clone(queue) as _,
+            queues: vec!["default".into()],
+            services: Arc::new(services),
+            queue: Arc::clone(queue) as _,
+            connection: "redis".into(),
+            clock: Clock::System,
+            left: Arc::clone(left),
+            last: last.clone(),
+            progress: Progress::default(),
+        }
+    }
+
+    /// The reply to a push is lost, then the worker dies, and its successor cannot reach that server.
+    #[tokio::test(start_paused = true)]
+    async fn a_push_goes_to_one_of_several_connections_whichever_worker_repeats_it() {
+        let queue = Arc::new(MemoryQueue::new(None));
+        let servers = [("first", Server::new()), ("second", Server::new())];
+        // Each worker has connections of its own.
+        let services = || {
+            let default_queue = || QueueName::from("default");
+            let inner = |(name, server): &(&str, Arc<Server>)| Inner {
+                name: (*name).into(),
+                default_queue: default_queue(),
+                queues: Arc::clone(server) as _,
+            };
+            let both = FailoverQueue::new(servers.iter().map(inner).collect()).unwrap();
+            let singles = servers
+                .iter()
+                .map(|(name, server)| (*name, Arc::clone(server) as _));
+            let all: Vec<(&str, Arc<dyn Queue>)> =
+                singles.chain([("both", Arc::new(both) as _)]).collect();
+            let all = all.into_iter().map(|(name, queues)| {
+                let destination = Destination {
+                    default_queue: default_queue(),
+                    queues: Ok(queues),
+                };
+                (name.to_owned(), destination)
+            });
+            Services {
+                connections: Some(Connections::new("redis", all)),
+                ..Services::default()
+            }
+        };
+        let push = FollowUp::Push(Outgoing {
+            connection: "both".to_owned(),
+            queue: "default".to_owned(),
+            payload: "{}".to_owned(),
+            bytes: None,
+            due: None,
+            id: "a".to_owned(),
+            lock: None,
+        });
+        let [first, second] = [&servers[0].1, &servers[1].1];
+        first.next("push_once", [Fault::ReplyLost, Fault::Away].map(Some));
+        queue.spool_record(Spool::FollowUps, push.to_record());
+        let (left, last) = (Arc::<Left>::default(), CancellationToken::new());
+        let start = || tokio::spawn(keep_following(follower(&queue, services(), &left, &last)));
+        let one = start();
+        while first.calls("push_once").is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        one.abort();
+        first.next("ping", [Some(Fault::Away); 9]);
+        let other = start();
+        while !queue.spool(Spool::FollowUps).is_empty() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        last.cancel();
+        assert_eq!(other.await.unwrap(), Drained::All);
+        let pending = [first.sizes().await.pending, second.sizes().await.pending];
+        assert_eq!(pending, [1, 0]);
+        assert_eq!(first.calls("push_once").len(), 3);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_record_that_cannot_be_done_makes_the_others_wait_for_half_a_second_at_most() {
@@ -465,17 +560,7 @@ mod tests {
             ..Services::default()
         };
         let (left, last) = (Arc::<Left>::default(), CancellationToken::new());
-        let follower = Follower {
-            ledger: Arc::clone(&queue) as _,
-            queues: vec!["default".into()],
-            services: Arc::new(services),
-            queue: Arc::clone(&queue) as _,
-            connection: "redis".into(),
-            clock: Clock::System,
-            left: Arc::clone(&left),
-            last: last.clone(),
-            progress: Progress::default(),
-        };
+        let follower = follower(&queue, services, &left, &last);
         let following = tokio::spawn(keep_following(follower));
         // By now the waits between two passes without news are seconds long.
         tokio::time::sleep(Duration::from_secs(60)).await;

@@ -43,6 +43,17 @@ impl Follower {
             false => Some(self.queues(&push.connection).map_err(problem)?),
         };
         let failed = |error: crate::queue::Error| problem(with_causes(&error));
+        let away = |error: crate::connection::Error| problem(with_causes(&error));
+        if let Some(queues) = elsewhere
+            && let Some(chosen) = queues.choose(&to).await.map_err(away)?
+            && self.queues(chosen.0.as_str()).is_ok()
+        {
+            return Ok(Pushing::There(Outgoing {
+                connection: chosen.0.to_string(),
+                queue: chosen.1.to_string(),
+                ..push.clone()
+            }));
+        }
         if let Some(lock) = &push.lock {
             if said.held.contains(&(lock.store.clone(), lock.name.clone())) {
                 return Ok(Pushing::Waits);

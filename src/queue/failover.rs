@@ -2,10 +2,11 @@
 //!
 //! A connection whose reply was lost may have taken the job: none after it is tried then, and the caller hears that
 //! the outcome is unknown. A repeated push of the same identity begins with that connection, and goes no further until
-//! it answers. Laravel goes on to the next, and the job may be there twice.
+//! it answers. Laravel goes on to the next, and the job may be there twice. What must survive this process, such as a
+//! step of a chain, has its connection [chosen](Queue::choose) and written down before.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -15,7 +16,7 @@ use super::{
     PopRequest, Popped, Push, PushListener, PushedOnce, Queue, QueueName, ReservedJob, Settled,
     Settlement, Sizes, Unsettled,
 };
-use crate::connection::LockPlace;
+use crate::connection::{self, LockPlace};
 use crate::shown::with_causes;
 use crate::time::UnixSeconds;
 
@@ -25,8 +26,9 @@ pub struct FailoverQueue {
     first: Arc<dyn Queue>,
     all: Vec<Inner>,
     abilities: Abilities,
-    /// Identities of pushes whose reply was lost: the connection that may have them, and for how long it would know.
-    unknown: Mutex<HashMap<Box<str>, (usize, Instant)>>,
+    /// Identities of pushes under way, and of those without a reply: the connection that may have them, and until when
+    /// it would know.
+    doubts: Mutex<HashMap<Box<str>, (usize, Instant)>>,
 }
 
 /// One of the connections.
@@ -60,7 +62,7 @@ impl FailoverQueue {
             first: Arc::clone(first),
             abilities,
             all,
-            unknown: Mutex::default(),
+            doubts: Mutex::default(),
         })
     }
 
@@ -120,39 +122,56 @@ impl FailoverQueue {
                 ..push.clone()
             };
             let pushes: Vec<_> = pushes.iter().map(there).collect();
+            // Before, because a call that is dropped may have been carried out as well.
+            self.note_doubt(once, at);
             let answer = inner.queues.push_once(&pushes, once).await;
-            let is_unknown = (answer.as_ref()).is_err_and(Error::is_of_unknown_outcome);
-            if is_unknown {
-                self.note_unknown(once, at);
-            }
-            // Refused now, it may have been taken before.
-            let may_be_taken = is_unknown || answer.is_err() && may_have == Some(at);
-            if may_be_taken || !self.goes_on(at, &answer) {
-                if answer.is_ok() {
-                    self.unknown().remove(once.id);
-                }
+            match &answer {
+                Err(error) if error.is_of_unknown_outcome() => return answer,
+                // Refused now, it may have been taken before.
+                Err(_) if may_have == Some(at) => return answer.map_err(Error::doubtful),
+                _ => self.doubts().remove(once.id),
+            };
+            if !self.goes_on(at, &answer) {
                 return answer;
             }
         }
         Ok(PushedOnce::Now { locked: 0 })
     }
 
-    fn unknown(&self) -> std::sync::MutexGuard<'_, HashMap<Box<str>, (usize, Instant)>> {
-        self.unknown.lock().unwrap_or_else(PoisonError::into_inner)
+    fn doubts(&self) -> MutexGuard<'_, HashMap<Box<str>, (usize, Instant)>> {
+        self.doubts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The connection that may have taken a push of this identity.
     fn may_have(&self, id: &str) -> Option<usize> {
-        let unknown = self.unknown();
-        let (at, until) = unknown.get(id)?;
+        let doubts = self.doubts();
+        let (at, until) = doubts.get(id)?;
         (Instant::now() < *until).then_some(*at)
     }
 
-    fn note_unknown(&self, once: Once<'_>, at: usize) {
+    fn note_doubt(&self, once: Once<'_>, at: usize) {
         let now = Instant::now();
-        let mut unknown = self.unknown();
-        unknown.retain(|_, (_, until)| now < *until);
-        unknown.insert(once.id.into(), (at, now + once.remembered));
+        let mut doubts = self.doubts();
+        // Before it grows.
+        if doubts.len() == doubts.capacity() {
+            doubts.retain(|_, (_, until)| now < *until);
+        }
+        doubts.insert(once.id.into(), (at, now + once.remembered));
+    }
+
+    /// The first connection that answers.
+    async fn first_there(
+        &self,
+        queue: &QueueName,
+    ) -> Result<Option<(ConnectionName, QueueName)>, connection::Error> {
+        let mut problem = None;
+        for inner in &self.all {
+            match inner.queues.ping().await {
+                Ok(()) => return Ok(Some((inner.name.clone(), self.queue_of(inner, queue)))),
+                Err(error) => problem = problem.or(Some(error)),
+            }
+        }
+        problem.map_or(Ok(None), Err)
     }
 }
 
@@ -165,7 +184,7 @@ impl Queue for FailoverQueue {
         self.first.are_apart(one, other)
     }
 
-    fn ping(&self) -> Answer<'_, (), crate::connection::Error> {
+    fn ping(&self) -> Answer<'_, (), connection::Error> {
         self.first.ping()
     }
 
@@ -229,6 +248,13 @@ impl Queue for FailoverQueue {
 
     fn push_once<'a>(&'a self, pushes: &'a [Push], once: Once<'a>) -> Answer<'a, PushedOnce> {
         Box::pin(self.push_all_once(pushes, once))
+    }
+
+    fn choose<'a>(
+        &'a self,
+        queue: &'a QueueName,
+    ) -> Answer<'a, Option<(ConnectionName, QueueName)>, connection::Error> {
+        Box::pin(self.first_there(queue))
     }
 
     /// A lock would be taken on one connection, and the job pushed to another.
@@ -363,12 +389,39 @@ mod tests {
         scene.servers[0].next("push_once", [Some(Fault::ReplyLost), Some(Fault::Refused)]);
         assert!(scene.push("a").await.unwrap_err().is_of_unknown_outcome());
         // It is away now, and refuses; that says nothing about the first time.
-        scene.push("a").await.unwrap_err();
+        assert!(scene.push("a").await.unwrap_err().is_of_unknown_outcome());
         assert!(matches!(
             scene.push("a").await,
             Ok(PushedOnce::Before { .. })
         ));
         assert_eq!(scene.pending().await, [1, 0]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_is_dropped_may_have_been_carried_out() {
+        let scene = Scene::new();
+        let second = Duration::from_secs(1);
+        let faults = [Some(Fault::Slow(3 * second)), Some(Fault::Refused)];
+        scene.servers[0].next("push_once", faults);
+        let dropped = tokio::time::timeout(second, scene.push("a")).await;
+        assert!(dropped.is_err());
+        assert!(scene.push("a").await.unwrap_err().is_of_unknown_outcome());
+        scene.push("a").await.unwrap();
+        assert_eq!(scene.pending().await, [1, 0]);
+    }
+
+    #[tokio::test]
+    async fn the_first_connection_that_answers_is_chosen() {
+        let scene = Scene::new();
+        let queue = QueueName::from("default");
+        let chosen = async || scene.failover.choose(&queue).await;
+        assert_eq!(chosen().await.unwrap().unwrap().0.as_str(), "first");
+        scene.servers[0].next("ping", [Some(Fault::Refused)]);
+        assert_eq!(chosen().await.unwrap().unwrap().0.as_str(), "second");
+        for server in &scene.servers {
+            server.next("ping", [Some(Fault::Refused)]);
+        }
+        assert!(chosen().await.is_err());
     }
 
     #[tokio::test]

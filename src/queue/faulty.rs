@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::connection::LockPlace;
+use crate::connection::{self, LockPlace};
 use crate::payload::FailedJob;
 use crate::queue::{
     Abilities, Answer, Due, Error, Fate, Held, MemoryQueue, Once, Place, PopRequest, Popped, Push,
@@ -24,6 +24,8 @@ pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(90);
 pub(crate) enum Fault {
     /// The server refuses it, and does nothing.
     Refused,
+    /// There is no connection to the server.
+    Away,
     /// The server refuses it, and will always do so.
     Impossible,
     /// The server carries it out, and its reply is lost.
@@ -73,7 +75,7 @@ impl Server {
         })
     }
 
-    /// Says what happens to the next calls: `pop`, `settle`, `renew`, `wait` or `push_once`.
+    /// Says what happens to the next calls: `pop`, `settle`, `renew`, `wait`, `push_once` or `ping`.
     pub(crate) fn next(&self, what: &'static str, faults: impl IntoIterator<Item = Option<Fault>>) {
         let mut next = self.next.lock().unwrap();
         next.entry(what).or_default().extend(faults);
@@ -146,6 +148,13 @@ impl Server {
     }
 }
 
+fn away() -> connection::Error {
+    connection::Error::Connect {
+        address: "test".into(),
+        source: std::io::Error::from(std::io::ErrorKind::ConnectionRefused).into(),
+    }
+}
+
 /// An error of a call.
 fn error(fault: Fault) -> Error {
     let queue = QueueName::from("default");
@@ -154,9 +163,18 @@ fn error(fault: Fault) -> Error {
             queue,
             source: Refusal::Nowhere,
         },
-        Fault::ReplyLost => Error::Reply {
+        Fault::ReplyLost => Error::Script {
             script: "a script",
             queue,
+            source: connection::Error::Command {
+                address: "test".into(),
+                source: std::io::Error::from(std::io::ErrorKind::ConnectionReset).into(),
+            },
+        },
+        Fault::Away => Error::Script {
+            script: "a script",
+            queue,
+            source: away(),
         },
         _ => Error::Overflow {
             queue,
@@ -172,7 +190,9 @@ async fn faulty<T>(
 ) -> Result<T, Error> {
     match fault {
         None => carry_out.await,
-        Some(fault @ (Fault::Refused | Fault::Impossible | Fault::OnlyFirst)) => Err(error(fault)),
+        Some(fault @ (Fault::Refused | Fault::Away | Fault::Impossible | Fault::OnlyFirst)) => {
+            Err(error(fault))
+        }
         Some(Fault::ReplyLost) => {
             carry_out.await?;
             Err(error(Fault::ReplyLost))
@@ -194,8 +214,14 @@ impl Queue for Server {
         one != other
     }
 
-    fn ping(&self) -> Answer<'_, (), crate::connection::Error> {
-        self.jobs.ping()
+    fn ping(&self) -> Answer<'_, (), connection::Error> {
+        let fault = self.note("ping", 0);
+        Box::pin(async move {
+            match fault {
+                None => self.jobs.ping().await,
+                Some(_) => Err(away()),
+            }
+        })
     }
 
     fn pop<'a>(&'a self, request: PopRequest<'a>) -> Answer<'a, Popped> {

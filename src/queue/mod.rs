@@ -29,6 +29,7 @@ mod redis;
 mod refusal;
 mod spool;
 mod sqs;
+mod surely;
 
 pub use abilities::{Abilities, Ability};
 #[cfg(feature = "internals")]
@@ -53,6 +54,7 @@ pub use spool::Spool;
 pub use sqs::{Overflow, PayloadStore, SqsKey, SqsOptions, StoreProblem};
 #[cfg(feature = "sqs")]
 pub use sqs::{SHORTEST_VISIBILITY, SqsQueue};
+pub(crate) use surely::push_surely;
 
 use crate::connection::{LockPlace, Transaction};
 use crate::time::UnixSeconds;
@@ -401,6 +403,12 @@ pub enum Error {
         /// What the store reported.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// An earlier try, whose reply was lost, may have been carried out; this is the error of the last one.
+    #[error("an earlier try may have been carried out")]
+    Doubtful {
+        /// The error of the last try.
+        source: Box<Self>,
+    },
     /// The server refused, or cannot do what was asked.
     #[error("the call for queue `{queue}` was refused")]
     Refused {
@@ -414,7 +422,11 @@ pub enum Error {
 impl Error {
     /// True if the connection is gone and a new one may help.
     pub fn is_lost_connection(&self) -> bool {
-        matches!(self, Self::Script { source, .. } | Self::Sql { source, .. } if source.is_lost_connection())
+        match self {
+            Self::Script { source, .. } | Self::Sql { source, .. } => source.is_lost_connection(),
+            Self::Doubtful { source } => source.is_lost_connection(),
+            _ => false,
+        }
     }
 
     /// True if there was no connection to send anything by.
@@ -431,8 +443,18 @@ impl Error {
             Self::Script { source, .. } => source.is_of_unknown_outcome(),
             Self::Sql { is_unknown, .. } => *is_unknown,
             // The script did something, but its reply could not be read.
-            Self::Reply { .. } => true,
+            Self::Reply { .. } | Self::Doubtful { .. } => true,
             Self::Refused { .. } | Self::Overflow { .. } => false,
+        }
+    }
+
+    /// The same for a call of which an earlier try may have been carried out.
+    pub(crate) fn doubtful(self) -> Self {
+        if self.is_of_unknown_outcome() {
+            return self;
+        }
+        Self::Doubtful {
+            source: Box::new(self),
         }
     }
 
@@ -614,6 +636,20 @@ pub trait Queue: Send + Sync + fmt::Debug + 'static {
     ///
     /// Either all jobs are then pushed or none (on a cluster: all of a slot or none), and the call may be repeated.
     fn push_once<'a>(&'a self, pushes: &'a [Push], once: Once<'a>) -> Answer<'a, PushedOnce>;
+
+    /// The connection and its queue to which a push of this queue goes at this moment, if this is a connection that tries
+    /// several in order. A caller that has noted it pushes there and nowhere else, however often it has to begin anew.
+    ///
+    /// # Errors
+    ///
+    /// None of them answers.
+    fn choose<'a>(
+        &'a self,
+        queue: &'a QueueName,
+    ) -> Answer<'a, Option<(ConnectionName, QueueName)>, crate::connection::Error> {
+        let _ = queue;
+        Box::pin(std::future::ready(Ok(None)))
+    }
 
     /// Pushes jobs within a transaction, if it is one of the database that holds the queues; false if it is not, and
     /// nothing was pushed.
