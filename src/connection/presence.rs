@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -27,6 +27,8 @@ pub(crate) struct Presence {
     /// Grows when sentinels name another server: connections from before lead to the wrong one.
     term: watch::Sender<u64>,
     state: Mutex<State>,
+    /// Slots of a cluster that are not served, and when that was noted.
+    slots: Mutex<HashMap<Option<u16>, Instant>>,
     /// The task that asks sentinels for another master; it ends with the last connection to this server.
     lookout: Mutex<Option<JoinHandle<()>>>,
 }
@@ -48,6 +50,9 @@ static AWAY: LazyLock<watch::Sender<usize>> = LazyLock::new(watch::Sender::defau
 pub(crate) fn servers_away() -> watch::Receiver<usize> {
     AWAY.subscribe()
 }
+
+/// How long a slot counts as not served after that was noted last.
+const FORGOTTEN: Duration = Duration::from_secs(30);
 
 /// How long after another process of this machine this one may notice that a server is away.
 const NOTICE: Duration = Duration::from_millis(500);
@@ -88,13 +93,14 @@ impl Presence {
             is_away: AtomicBool::new(false),
             term: watch::Sender::default(),
             state: Mutex::default(),
+            slots: Mutex::default(),
             lookout: Mutex::default(),
         });
         servers.insert(address.to_owned(), Arc::downgrade(&server));
         server
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -145,6 +151,26 @@ impl Presence {
         } else {
             tracing::debug!(address, %error, "{kind} is away");
         }
+    }
+
+    /// Notes that a slot of a cluster is not served.
+    pub(crate) fn note_loss_of(&self, slot: Option<u16>, error: &dyn fmt::Display) {
+        self.slots().insert(slot, Instant::now());
+        self.note_loss(None, error);
+    }
+
+    /// Notes an answer for a slot of a cluster to a command sent at `asked`. The cluster is back when all of its slots are:
+    /// those that were not served and for which no more commands are sent are forgotten after a while.
+    pub(crate) fn answered_for(&self, slot: Option<u16>, asked: Instant) {
+        let mut slots = self.slots();
+        slots.retain(|other, noted| *other != slot && noted.elapsed() < FORGOTTEN);
+        if slots.is_empty() {
+            self.answered(asked);
+        }
+    }
+
+    fn slots(&self) -> MutexGuard<'_, HashMap<Option<u16>, Instant>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Which connections lead to the right server: those that were opened in this term.
@@ -245,6 +271,23 @@ mod tests {
         });
         assert!(is_away);
         drop(server);
+    }
+
+    #[test]
+    fn a_cluster_is_back_when_all_of_its_slots_are() {
+        let server = Presence::of("Redis", "slots");
+        let asked = Instant::now();
+        server.note_loss_of(Some(1), &"gone");
+        server.note_loss_of(Some(2), &"gone");
+        // Other slots say nothing about these.
+        server.answered_for(Some(3), Instant::now());
+        server.answered_for(Some(1), Instant::now());
+        assert!(server.is_away());
+        // Sent before the loss, answered after it.
+        server.answered_for(Some(2), asked);
+        assert!(server.is_away());
+        server.answered_for(Some(3), Instant::now());
+        assert!(!server.is_away());
     }
 
     #[test]

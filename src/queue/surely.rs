@@ -21,7 +21,7 @@ pub(crate) async fn push_surely(
     let mut is_doubtful = false;
     for tries in 1.. {
         let error = match queues.push_once(pushes, once).await {
-            Ok(pushed) => return Ok(pushed),
+            Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
         is_doubtful |= error.is_of_unknown_outcome();

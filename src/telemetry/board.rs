@@ -322,7 +322,7 @@ fn refused(refusal: Refusal) -> Answer {
     let (status, why) = match refusal {
         Refusal::Host => (
             StatusCode::MISDIRECTED_REQUEST,
-            "the page is not served under this name: add it to `hosts` under [http]",
+            "nothing is shown under this name: add it to `hosts` under [http]",
         ),
         Refusal::Origin => (StatusCode::FORBIDDEN, "only the page itself may ask this"),
         Refusal::Kind => (

@@ -13,12 +13,14 @@
 //! | no connection | nothing was sent | as above |
 //! | the connection is lost after that | unknown | an error; the nodes are asked for their slots before the next command |
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared, join_all};
 use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, Script, ServerErrorKind, Value};
 use tokio::time::Instant;
 
@@ -32,7 +34,7 @@ mod slots;
 mod topology;
 
 pub(crate) use slots::{slot, tag};
-use topology::{Nodes, Topology, Unserved};
+use topology::{Nodes, Topology};
 
 /// Connections to the nodes of a cluster, one to each.
 pub(super) struct Cluster {
@@ -43,8 +45,24 @@ pub(super) struct Cluster {
     nodes: Arc<Nodes>,
     /// Whether a connection was lost since the nodes were asked for their slots.
     is_stale: AtomicBool,
+    /// Slots for which a command has waited in vain.
+    unserved: Mutex<HashMap<Option<u16>, Unserved>>,
+    /// Masters that were asked for a sign of life.
+    knocks: Mutex<HashMap<Address, Knock>>,
     presence: Arc<Presence>,
 }
+
+/// What is known of a slot for which a command has waited in vain.
+#[derive(Clone, Copy)]
+struct Unserved {
+    /// Until when further commands for it fail without waiting.
+    until: Instant,
+    /// Whether its master did not answer in time, or could not be reached in time.
+    is_silent: bool,
+}
+
+/// Ends when a master has given a sign of life, or it is known that it cannot.
+type Knock = Shared<BoxFuture<'static, ()>>;
 
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -59,9 +77,9 @@ impl fmt::Debug for Cluster {
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long further commands for a slot fail without waiting, once a command for it has waited in vain.
 const IMPATIENCE: Duration = Duration::from_secs(1);
-/// How long the master of such a slot may take for a sign of life.
+/// How long a command waits for a sign of life of a master that was silent.
 const KNOCK: Duration = Duration::from_millis(500);
-/// How long after that a slot is forgotten if no command for it is sent, so that the cluster no longer counts as away.
+/// How long after that what is known of such a slot counts.
 const FORGOTTEN: Duration = Duration::from_secs(30);
 /// The wait before a command is sent again.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -130,6 +148,8 @@ impl Cluster {
             response_timeout,
             nodes,
             is_stale: AtomicBool::new(false),
+            unserved: Mutex::default(),
+            knocks: Mutex::default(),
         }
     }
 
@@ -196,55 +216,81 @@ impl Cluster {
         self.is_stale.fetch_or(is_stale, Ordering::Relaxed);
     }
 
-    /// Until when a command for this slot waits. For a slot that was not served the last time, its master must give a
-    /// sign of life first: one that hangs would cost each command the time of a connection.
+    fn doubts(&self) -> MutexGuard<'_, HashMap<Option<u16>, Unserved>> {
+        self.unserved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Until when a command for this slot waits. If the slot's master was silent the last time, it must give a sign of life
+    /// first: one that hangs would cost each command the time of a connection.
     async fn deadline(&self, slot: Option<u16>) -> Result<Instant, Error> {
         let now = Instant::now();
-        let doubt = self.topology.unserved().get(&slot).copied();
+        let doubt = self.doubts().get(&slot).copied();
+        // What is long past says nothing about the master now.
+        let doubt = doubt.filter(|doubt| now < doubt.until + FORGOTTEN);
         let Some(Unserved { until, is_silent }) = doubt else {
             return Ok(now + PATIENCE);
         };
-        if is_silent && now < until {
+        let is_impatient = now < until;
+        if is_silent && is_impatient {
             return Err(Error::Unserved {
                 cluster: self.name.clone(),
                 source: Error::NoNodes(self.name.clone()).into(),
             });
         }
         // If no master is known, the command waits for one.
-        if let Ok(master) = self.master(slot).await {
-            let node = self.node(&master)?;
-            if tokio::time::timeout(KNOCK, node.ping()).await.is_err() {
-                self.note_stale(true);
-                let error = Error::Connect {
-                    address: master.to_string(),
-                    source: std::io::Error::from(std::io::ErrorKind::TimedOut).into(),
-                };
-                return Err(self.unserved(slot, error));
-            }
+        if is_silent
+            && let Ok(master) = self.master(slot).await
+            && !self.knock(&master).await?
+        {
+            self.note_stale(true);
+            let error = Error::Connect {
+                address: master.to_string(),
+                source: std::io::Error::from(std::io::ErrorKind::TimedOut).into(),
+            };
+            return Err(self.unserved(slot, error));
         }
-        Ok(if now < until { now } else { now + PATIENCE })
+        Ok(if is_impatient { now } else { now + PATIENCE })
+    }
+
+    /// Asks a master for a sign of life; false if it takes long. Then the question stays open, and the next call looks at
+    /// its answer: a slow connection is opened once, however often a command cannot wait for it.
+    async fn knock(&self, master: &Address) -> Result<bool, Error> {
+        let node = self.node(master)?;
+        let knocks = || self.knocks.lock().unwrap_or_else(PoisonError::into_inner);
+        let knock = (knocks().entry(master.clone()))
+            .or_insert_with(|| {
+                let ping = tokio::spawn(async move { node.ping().await });
+                ping.map(drop).boxed().shared()
+            })
+            .clone();
+        let has_ended = tokio::time::timeout(KNOCK, knock).await.is_ok();
+        if has_ended {
+            knocks().remove(master);
+        }
+        Ok(has_ended)
     }
 
     fn note_served(&self, slot: Option<u16>, asked: std::time::Instant) {
-        let now = Instant::now();
-        let mut unserved = self.topology.unserved();
-        unserved.retain(|other, doubt| *other != slot && now < doubt.until + FORGOTTEN);
-        if unserved.is_empty() {
-            self.presence.answered(asked);
+        let mut doubts = self.doubts();
+        if !doubts.is_empty() {
+            doubts.remove(&slot);
+        }
+        drop(doubts);
+        if self.presence.is_away() {
+            self.presence.answered_for(slot, asked);
         }
     }
 
     /// Notes that a command has waited in vain for a master of its slot; returns the error of the command.
     fn unserved(&self, slot: Option<u16>, error: Error) -> Error {
-        let mut unserved = self.topology.unserved();
         let is_silent = matches!(&error, Error::Connect { source, .. } if source.is_timeout());
         let until = Instant::now() + IMPATIENCE;
-        unserved.insert(slot, Unserved { until, is_silent });
+        self.doubts().insert(slot, Unserved { until, is_silent });
         let error = Error::Unserved {
             cluster: self.name.clone(),
             source: Box::new(error),
         };
-        self.presence.note_loss(None, &with_causes(&error));
+        self.presence.note_loss_of(slot, &with_causes(&error));
         error
     }
 
@@ -286,9 +332,7 @@ impl Cluster {
         loop {
             let (error, next) = match self.try_once(slot, command, script, ask.take()).await {
                 Ok(reply) => {
-                    if self.presence.is_away() || self.topology.unserved().contains_key(&slot) {
-                        self.note_served(slot, asked);
-                    }
+                    self.note_served(slot, asked);
                     return Ok(reply);
                 }
                 Err(failed) => failed,
@@ -315,10 +359,11 @@ impl Cluster {
                 Next::Fail => {
                     self.note_stale(error.is_of_unknown_outcome());
                     if matches!(&error, Error::Command { source, .. } if source.is_timeout()) {
-                        self.topology.unserved().entry(slot).or_insert(Unserved {
+                        let silent = Unserved {
                             until: Instant::now(),
-                            is_silent: false,
-                        });
+                            is_silent: true,
+                        };
+                        self.doubts().insert(slot, silent);
                     }
                     return Err(error);
                 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use redis::Value;
@@ -28,8 +28,6 @@ pub(super) struct Topology {
     asking: tokio::sync::Mutex<Asked>,
     /// How often they have been asked, so that several callers ask once.
     rounds: AtomicUsize,
-    /// Slots for which a command has waited in vain.
-    unserved: Mutex<HashMap<Option<u16>, Unserved>>,
     /// Where to begin with asking: a node that is cut off from the others would answer with old news for ever.
     turn: AtomicUsize,
     /// All connections to nodes, of which those to former nodes are closed.
@@ -40,21 +38,14 @@ pub(super) struct Topology {
 #[derive(Default)]
 struct Asked {
     has_answer: bool,
-    /// Nodes that did not answer; they are asked last the next time.
-    silent: Vec<Address>,
-}
-
-/// What is known of a slot for which a command has waited in vain.
-#[derive(Clone, Copy)]
-pub(super) struct Unserved {
-    /// Until when further commands for it fail without waiting.
-    pub(super) until: Instant,
-    /// Whether its master takes connections and does not answer.
-    pub(super) is_silent: bool,
+    /// Nodes that did not answer, and when they were asked; for a while they are asked last.
+    silent: HashMap<Address, Instant>,
 }
 
 /// How long one node may take to tell of the cluster.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a node that did not answer is asked last. Not for ever: the one that is left may be cut off from the others.
+const ASKED_LAST: Duration = Duration::from_secs(10);
 
 impl Topology {
     pub(super) fn new(seeds: Vec<Address>, has_tls: bool, options: RedisOptions) -> Self {
@@ -65,7 +56,6 @@ impl Topology {
             map: RwLock::default(),
             asking: tokio::sync::Mutex::default(),
             rounds: AtomicUsize::new(0),
-            unserved: Mutex::default(),
             turn: AtomicUsize::new(0),
             connections: Mutex::default(),
         }
@@ -107,10 +97,6 @@ impl Topology {
         map.masters().into_iter().cloned().collect()
     }
 
-    pub(super) fn unserved(&self) -> MutexGuard<'_, HashMap<Option<u16>, Unserved>> {
-        self.unserved.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Notes that another node serves a slot.
     pub(super) fn note_move(&self, slot: u16, to: Address) {
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
@@ -140,27 +126,24 @@ impl Topology {
         asked
     }
 
-    async fn ask_all(&self, silent: &mut Vec<Address>) -> Result<(), Error> {
+    async fn ask_all(&self, silent: &mut HashMap<Address, Instant>) -> Result<(), Error> {
         let mut nodes: Vec<Address> = self.masters();
         nodes.extend(self.seeds.iter().cloned());
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % nodes.len().max(1);
-        nodes.rotate_left(turn);
-        nodes.sort_by_key(|node| silent.contains(node));
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        silent.retain(|_, asked| asked.elapsed() < ASKED_LAST);
         let mut problem = None;
-        for node in &nodes {
-            silent.retain(|other| other != node);
-            match self.ask(node).await {
+        for node in in_turn(nodes, turn, silent) {
+            // Before: a caller that is dropped meanwhile has had no answer either.
+            silent.insert(node.clone(), Instant::now());
+            match self.ask(&node).await {
                 Ok(map) => {
+                    silent.remove(&node);
                     self.put(map);
                     return Ok(());
                 }
-                Err(error) => {
-                    silent.push(node.clone());
-                    problem = problem.or(Some(error));
-                }
+                Err(error) => problem = problem.or(Some(error)),
             }
         }
-        silent.retain(|node| nodes.contains(node));
         Err(problem.unwrap_or_else(|| self.no_nodes()))
     }
 
@@ -207,5 +190,40 @@ impl Topology {
     /// Put before every key.
     pub(super) fn prefix(&self) -> &str {
         &self.options.prefix
+    }
+}
+
+/// The nodes in the order in which they are asked: each of them comes first in some turn, unless it was silent.
+fn in_turn(
+    mut nodes: Vec<Address>,
+    turn: usize,
+    silent: &HashMap<Address, Instant>,
+) -> Vec<Address> {
+    let turn = turn % nodes.len().max(1);
+    nodes.rotate_left(turn);
+    nodes.sort_by_key(|node| silent.contains_key(node));
+    nodes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_node_has_its_turn_and_silent_ones_come_last() {
+        let node = |port| Address {
+            host: "h".into(),
+            port,
+        };
+        let ports = |turn, silent: &[u16]| -> Vec<u16> {
+            let silent = silent.iter().map(|port| (node(*port), Instant::now()));
+            let nodes = in_turn([1, 2, 3].map(node).into(), turn, &silent.collect());
+            nodes.into_iter().map(|node| node.port).collect()
+        };
+        assert_eq!(ports(0, &[]), [1, 2, 3]);
+        assert_eq!(ports(4, &[]), [2, 3, 1]);
+        assert_eq!(ports(4, &[2]), [3, 1, 2]);
+        assert_eq!(ports(1, &[1, 2, 3]), [2, 3, 1]);
+        assert!(in_turn(Vec::new(), 7, &HashMap::new()).is_empty());
     }
 }

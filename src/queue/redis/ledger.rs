@@ -101,9 +101,9 @@ impl RedisQueue {
         let (mut before, mut now) = (None, None);
         for slot in slots {
             let is_begun = now.is_some() || before.is_some();
-            let pushed = self.push_together(&slot, once).await;
+            let answer = self.push_together(&slot, once).await;
             // Those of another slot are pushed.
-            match pushed.map_err(|error| if is_begun { error.doubtful() } else { error })? {
+            match answer.map_err(|error| if is_begun { error.doubtful() } else { error })? {
                 PushedOnce::Now { locked } => now = Some(now.unwrap_or(0) + locked),
                 PushedOnce::Before { note } => before = Some(note),
             }

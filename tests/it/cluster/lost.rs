@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use artisand::queue::{PopRequest, Queue as _};
@@ -22,6 +22,8 @@ struct Proxy {
     port: u16,
     is_armed: Arc<AtomicBool>,
     cuts: Arc<AtomicUsize>,
+    /// For how many milliseconds each reply is held up.
+    delay: Arc<AtomicU64>,
 }
 
 impl Proxy {
@@ -33,7 +35,9 @@ impl Proxy {
             port,
             is_armed: Arc::clone(&is_armed),
             cuts: Arc::clone(&cuts),
+            delay: Arc::default(),
         };
+        let delay = Arc::clone(&proxy.delay);
         std::thread::spawn(move || {
             for client in listener.incoming() {
                 let client = client.unwrap();
@@ -41,8 +45,8 @@ impl Proxy {
                 let (is_armed, cuts) = (Arc::clone(&is_armed), Arc::clone(&cuts));
                 let is_cut = Arc::<AtomicBool>::default();
                 let (to, from) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-                let was_cut = Arc::clone(&is_cut);
-                std::thread::spawn(move || answer(from, to, &was_cut));
+                let (was_cut, delay) = (Arc::clone(&is_cut), Arc::clone(&delay));
+                std::thread::spawn(move || answer(from, to, &was_cut, &delay));
                 std::thread::spawn(move || ask(client, server, text, &is_armed, &is_cut, &cuts));
             }
         });
@@ -74,9 +78,10 @@ fn ask(
 }
 
 /// Passes replies on, until one is to be lost.
-fn answer(mut server: TcpStream, mut client: TcpStream, is_cut: &AtomicBool) {
+fn answer(mut server: TcpStream, mut client: TcpStream, is_cut: &AtomicBool, delay: &AtomicU64) {
     let mut bytes = vec![0; 1 << 16];
     while let Ok(length @ 1..) = server.read(&mut bytes) {
+        std::thread::sleep(Duration::from_millis(delay.load(Ordering::SeqCst)));
         if is_cut.load(Ordering::SeqCst) || client.write_all(&bytes[..length]).is_err() {
             break;
         }
@@ -139,6 +144,25 @@ async fn a_deletion_whose_reply_is_lost_doubles_no_job() {
         queue.sizes(&name("q")).await.unwrap(),
         artisand::queue::Sizes::default()
     );
+}
+
+/// A connection that takes longer than commands wait for it is opened once, and not begun anew with each command.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_behind_a_slow_connection_is_served_again() {
+    let (cluster, proxy) = behind_a_proxy("\"u1\"");
+    let queue = cluster.queue("p_");
+    queue.push(&name("q"), &[payload(0)]).await.unwrap();
+    proxy.is_armed.store(true, Ordering::SeqCst);
+    let error = queue.push(&name("q"), &[payload(1)]).await.unwrap_err();
+    assert!(error.is_of_unknown_outcome(), "{error:?}");
+    proxy.delay.store(6000, Ordering::SeqCst);
+    let error = queue.push(&name("q"), &[payload(2)]).await.unwrap_err();
+    assert!(error.is_lost_connection() && !error.is_of_unknown_outcome());
+    proxy.delay.store(600, Ordering::SeqCst);
+    until("the master is served again", super::PATIENCE, async || {
+        queue.push(&name("q"), &[payload(3)]).await.is_ok()
+    })
+    .await;
 }
 
 /// A node that hangs takes connections and never answers: the queues of the other nodes are worked meanwhile.
