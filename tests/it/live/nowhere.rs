@@ -146,3 +146,29 @@ fn a_push_goes_to_the_first_connection_that_takes_it() {
     scene.workplace.worker_of(&args).succeeds_within(SOON);
     assert_eq!(scene.lines().len(), 2);
 }
+
+/// The app's default connection is `failover`, so that is where a step without a connection of its own goes.
+#[test]
+#[ignore = "needs php and the Laravel roots (make test)"]
+fn a_step_of_a_chain_goes_to_the_first_connection_that_answers() {
+    let scene = failing_over("elsewhere,redis");
+    // Laravel warns that it passed by the first one.
+    let chain = ["interop:chain", "chain", "ok", "ok", "ok"];
+    scene.php().text(&chain);
+    let worker = scene
+        .workplace
+        .worker_of(&["queue:work", "redis", "--sleep=0.1"]);
+    scene.redis.eventually("all steps have run", SOON, || {
+        (scene.lines().len() == 3).then_some(())
+    });
+    let ids: Vec<String> = scene.lines().into_iter().map(|line| line.id).collect();
+    assert_eq!(
+        ids,
+        ["chain-1", "chain-2", "chain-3"],
+        "{}",
+        worker.describe()
+    );
+    scene.redis.eventually("nothing is left", SOON, || {
+        (scene.queued() == 0 && scene.own_keys().is_empty()).then_some(())
+    });
+}
