@@ -192,7 +192,7 @@ impl BatchHandle {
     }
 
     /// Cancels the batch for all workers. Waiting jobs still run, unless they check whether the batch is
-    /// cancelled. With `events = "all"` PHP raises `BatchCanceled` when the job has ended.
+    /// cancelled. With `events = "all"` PHP raises `BatchCanceled` when the attempt has ended.
     ///
     /// # Errors
     ///

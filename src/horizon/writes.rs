@@ -374,7 +374,10 @@ impl<'a> Writes<'a> {
             None => {
                 fields.push(("status", b"reserved"));
                 fields.push(("payload", &job.reserved));
-                self.set(id, &fields);
+                match &reserved {
+                    Some(at) if is_old(entry) => self.set_unless_taken(entry, at, &fields),
+                    _ => self.set(id, &fields),
+                }
             }
             Some((at, End::Completed)) => self.complete(entry, fields, *at),
             Some((
@@ -523,6 +526,14 @@ impl<'a> Writes<'a> {
                 .ignore();
         }
     }
+}
+
+/// Whether a note has waited while Horizon's Redis was away: another worker may have taken and ended the job since.
+fn is_old(entry: &Entry) -> bool {
+    /// More than notes are gathered and a slow server takes.
+    const WAITED: f64 = 2000.0;
+    let now = Micros::now();
+    (entry.reserved).is_some_and(|at| now.milliseconds_since(at) > WAITED)
 }
 
 /// Whether the record of a job that has succeeded is surely there, but for one that has expired: the program that pushed

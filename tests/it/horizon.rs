@@ -912,6 +912,46 @@ fn jobs_run_while_horizons_redis_is_away() {
     assert_eq!(log.matches(" ERROR ").count(), 1, "{log}");
 }
 
+/// Its note that the job runs waits for the server, while another worker ends the job.
+#[test]
+fn an_old_note_leaves_what_another_worker_wrote_alone() {
+    let mut horizons = RedisServer::start_durable();
+    let scene = Scene::with(RedisServer::start(), horizons.port());
+    let ended = now_plus(30.0).to_string();
+    let later = Scene::payload("job", "Waits", &json!({"attempts": 2}));
+    let key = format!("{P}job");
+    let fields = [
+        "HSET",
+        &key,
+        "status",
+        "completed",
+        "completed_at",
+        &ended,
+        "payload",
+        &later,
+    ];
+    horizons.query::<()>(&fields.map(str::as_bytes));
+    horizons.stop();
+    scene.push(&Scene::payload("job", "Waits", &json!({})));
+    let mut worker = scene.worker(&["--max-jobs=2"]);
+    eventually("the job runs", SOON, || {
+        worker.stdout().contains("RUNNING").then_some(())
+    });
+    // A note that is not older than this is that of a worker which can be reached.
+    std::thread::sleep(Duration::from_millis(2100));
+    horizons.restart();
+    scene.push(&Scene::payload("next", "Ok", &json!({})));
+    let status = |id: &str| -> Option<String> {
+        horizons.query(&[b"HGET", format!("{P}{id}").as_bytes(), b"status"])
+    };
+    eventually("the next job has a record", SOON, || {
+        (status("next").as_deref() == Some("completed")).then_some(())
+    });
+    assert_eq!(status("job").as_deref(), Some("completed"));
+    std::fs::write(scene.app.path().join("go"), "").unwrap();
+    worker.succeeds_within(SOON);
+}
+
 #[test]
 fn records_are_written_only_if_they_are_wanted() {
     let scene = Scene::new();

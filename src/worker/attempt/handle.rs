@@ -62,9 +62,12 @@ impl Attempt {
         let (decision, mut effects) = self
             .judge(&routed, &info, &rules, &mut outcome, request)
             .await;
+        let cancelled = context.cancelled_batches();
+        let told = completion.tell_cancelled(&triage.app, &info, &cancelled);
         if matches!(decision, Decision::Delete | Decision::DeleteMissing) {
-            let cancelled = context.cancelled_batches();
-            effects.extend(completion.tell_cancelled(&triage.app, &info, &cancelled));
+            effects.extend(told);
+        } else if !matches!(decision, Decision::Fail(_)) {
+            self.push_before_the_end(&info, told).await;
         }
         log_outcome(&info, &outcome, &decision, ran.is_stuck, elapsed);
         if let Decision::Fail(failure) = decision {

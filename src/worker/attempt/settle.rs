@@ -9,8 +9,8 @@ use tokio::sync::oneshot;
 
 use crate::handler::{FailureText, Handler, JobContext, JobInfo};
 use crate::payload::{FailedJob, JobUuid};
-use crate::queue::{self, Effect, Settled, Settlement};
-use crate::shown::rounded;
+use crate::queue::{self, Effect, Push, Settled, Settlement};
+use crate::shown::{rounded, with_causes};
 use crate::time::UnixSeconds;
 use crate::worker::attempt::decide::{Decision, Rules, before_attempt, timed_out};
 use crate::worker::attempt::ending::{Ending, Heard};
@@ -152,6 +152,27 @@ impl Attempt {
             failed_at: self.shared.triage.app.clock.now().0,
         };
         Effect::Record(record)
+    }
+
+    /// Pushes what PHP is to hear of an attempt that does not end its job. A release has no effects: these come before it,
+    /// as in Laravel, so that nothing is missing if the worker dies in between.
+    pub(super) async fn push_before_the_end(&self, info: &JobInfo, effects: Vec<Effect>) {
+        let queue = &self.shared.leases.queue;
+        for effect in effects {
+            let Effect::Push(Push {
+                queue: to, payload, ..
+            }) = effect
+            else {
+                continue;
+            };
+            if let Err(error) = queue.push(&to, &[payload]).await {
+                tracing::warn!(
+                    job.uuid = info.payload.uuid.as_ref().map(JobUuid::bounded),
+                    error = with_causes(&error),
+                    "PHP may not hear that a batch was cancelled"
+                );
+            }
+        }
     }
 
     pub(super) async fn settle(&self, ending: Ending) {

@@ -234,7 +234,12 @@ fn events_of_batches_are_raised_once(version: u8) {
     let scene = with_mappings(version, &[], &format!("{mappings}{OF_BATCHES}"));
     let mut expected = Vec::new();
     for by_php in [true, false] {
-        for scripts in [&["ok", "ok", "ok"][..], &["throw", "ok"], &["cancel", "ok"]] {
+        for scripts in [
+            &["ok", "ok", "ok"][..],
+            &["throw", "ok"],
+            &["cancel", "ok"],
+            &["cancel+release:0", "ok"],
+        ] {
             let args = [&["interop:batch"][..], scripts].concat();
             let made = scene.php().run(&args);
             let id = made["id"].as_str().unwrap_or_else(|| panic!("{made}"));
