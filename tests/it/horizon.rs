@@ -847,6 +847,43 @@ fn a_worker_is_a_master_and_a_supervisor_while_it_lives() {
     assert_eq!(keys, [""; 0]);
 }
 
+/// Horizon's pages look up the settings of each supervisor's connection, and PHP has none of this one.
+#[test]
+fn a_worker_of_a_connection_that_php_does_not_know_is_no_supervisor() {
+    let scene = Scene::new();
+    let file = scene.app.path().join("artisand.toml");
+    let settings = std::fs::read_to_string(&file).unwrap();
+    let port = scene.redis.port();
+    let extra = format!("[connections.extra]\nport = {port}\nprefix = \"shop-\"\n");
+    std::fs::write(file, settings + &extra).unwrap();
+    scene.dispatch("job", "Ok", &json!({}));
+    let args = ["queue:work", "extra", "--sleep=0.1", "--max-jobs=1"];
+    let mut worker = ManagedChild::spawn(scene.command(&args));
+    worker.succeeds_within(SOON);
+    let keys: Vec<String> = scene.redis.query(&[b"KEYS", format!("{P}*").as_bytes()]);
+    let is_register = |key: &&String| key.contains("master") || key.contains("supervisor");
+    assert_eq!(keys.iter().find(is_register), None, "{}", worker.describe());
+}
+
+/// The first attempt gives the record the time of a pending job; both are written together.
+#[test]
+fn a_job_that_fails_at_once_after_a_release_stays_for_as_long_as_failed_ones() {
+    let scene = Scene::new();
+    let file = scene.app.path().join("artisand.toml");
+    let settings = std::fs::read_to_string(&file).unwrap();
+    let handler = "[ $ARTISAND_JOB_ATTEMPTS = 1 ] && { echo release 0; exit 75; }; exit 65";
+    let mapping = format!(
+        "[[map]]\njob = 'App\\Jobs\\Twice'\nhandler = {{ exec = [\"sh\", \"-c\", '{handler}'] }}\n"
+    );
+    std::fs::write(file, settings + &mapping).unwrap();
+    // No program has written a record of it.
+    scene.push(&Scene::payload("job", "Twice", &json!({})));
+    let mut worker = scene.worker(&["--tries=3", "--max-jobs=2"]);
+    worker.succeeds_within(SOON);
+    assert_eq!(scene.status("job"), "failed", "{}", worker.describe());
+    assert_eq!(scene.minutes_to_live("job"), 100);
+}
+
 #[test]
 fn old_entries_are_removed_unless_a_master_in_php_does_it() {
     let scene = Scene::new();
@@ -1038,6 +1075,21 @@ fn records_are_those_that_real_horizon_has_left(version: u8) {
     worker.signal(Signal::TERM);
     worker.succeeds_within(SOON);
 
+    let mut measured = BTreeMap::<String, u64>::new();
+    let completed = (jobs.iter()).filter(|job| job["after"]["status"] == "completed");
+    for job in completed {
+        for (kind, name) in [("queue", "queue"), ("job", "name")] {
+            let name = format!("{kind}:{}", job["after"][name].as_str().unwrap());
+            *measured.entry(name).or_default() += 1;
+        }
+    }
+    for (name, throughput) in measured {
+        assert_eq!(
+            scene.hash(&name)["throughput"],
+            throughput.to_string(),
+            "{name}"
+        );
+    }
     let is_moment = |name: &str| name.ends_with("_at");
     for job in jobs {
         let id = job["id"].as_str().unwrap();
