@@ -1,6 +1,5 @@
 //! Every way to reach a Redis server, and what happens when it goes away.
 
-use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,8 +13,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore};
 
-use crate::harness::process::artisand;
-use crate::harness::redis::{FREE_PORT, RedisServer};
+use crate::harness::redis::RedisServer;
 use crate::harness::sql::{Engine, MariaDbServer, PostgresServer, SqlServer};
 
 fn queue(options: &RedisOptions) -> RedisQueue {
@@ -93,181 +91,6 @@ async fn a_server_that_comes_back_is_used_again() {
     // Scripts are not known to the new server, and the old connection is gone.
     queue.push(&name, &[b"{}".to_vec()]).await.unwrap();
     assert_eq!(queue.sizes(&name).await.unwrap().pending, 1);
-}
-
-/// A key and a self-signed certificate for `localhost`.
-pub(crate) fn certificate(directory: &Path) {
-    let status = Command::new("openssl")
-        .args([
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:prime256v1",
-            "-nodes",
-            "-days",
-            "2",
-        ])
-        .args([
-            "-subj",
-            "/CN=localhost",
-            "-addext",
-            "subjectAltName=DNS:localhost",
-        ])
-        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
-        .arg("-keyout")
-        .arg(directory.join("key.pem"))
-        .arg("-out")
-        .arg(directory.join("cert.pem"))
-        .output()
-        .expect("openssl runs")
-        .status;
-    assert!(status.success());
-}
-
-#[test]
-#[ignore = "needs openssl"]
-fn tls_is_used_and_a_stranger_is_not_trusted() {
-    let directory = tempfile::tempdir().unwrap();
-    certificate(directory.path());
-    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
-        .to_string();
-    let (certificate, key) = (path("cert.pem"), path("key.pem"));
-    let tls = [
-        "--tls-port",
-        &port,
-        "--tls-cert-file",
-        &certificate,
-        "--tls-key-file",
-        &key,
-        "--tls-auth-clients",
-        "no",
-    ];
-    let server = RedisServer::start_with(&[&["--save", ""], &tls[..]].concat());
-    server.query::<i64>(&[b"RPUSH", b"queues:default", b"not json"]);
-    let peek = |trusted: &str| {
-        let mut command = artisand(&["queue:peek"]);
-        command
-            .env("REDIS_HOST", "tls://localhost")
-            .env("REDIS_PORT", &port)
-            .env("REDIS_PREFIX", "")
-            .env("SSL_CERT_FILE", trusted);
-        command.output().unwrap()
-    };
-    let output = peek(&certificate);
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    assert!(String::from_utf8_lossy(&output.stdout).contains("default: 1 pending"));
-    let stranger = tempfile::tempdir().unwrap();
-    self::certificate(stranger.path());
-    let output = peek(stranger.path().join("cert.pem").to_str().unwrap());
-    assert_eq!(output.status.code(), Some(1));
-    assert!(
-        String::from_utf8_lossy(&output.stderr)
-            .contains("could not connect to Redis at tls://localhost")
-    );
-}
-
-/// What each way to secure a connection makes of a real server.
-#[tokio::test]
-#[ignore = "needs openssl"]
-async fn a_server_is_trusted_as_far_as_the_app_says() {
-    use artisand::connection::{TlsOptions, Trust};
-    let (home, stranger) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    certificate(home.path());
-    certificate(stranger.path());
-    let path = |name: &str| home.path().join(name).to_str().unwrap().to_owned();
-    let (own, key) = (path("cert.pem"), path("key.pem"));
-    let start = |auth: &str| {
-        let options = [
-            "--save",
-            "",
-            "--tls-port",
-            FREE_PORT,
-            "--tls-cert-file",
-            &own,
-            "--tls-key-file",
-            &key,
-            "--tls-ca-cert-file",
-            &own,
-            "--tls-auth-clients",
-            auth,
-        ];
-        let server = RedisServer::start_with(&options);
-        let (_, port): (String, u16) = server.query(&[b"CONFIG", b"GET", b"tls-port"]);
-        (server, port)
-    };
-    let (open, closed) = (start("no"), start("yes"));
-    let trusting = |trust| TlsOptions {
-        trust,
-        ..TlsOptions::default()
-    };
-    let by = |authority: &Path, trust| TlsOptions {
-        authorities: Some(authority.join("cert.pem")),
-        ..trusting(trust)
-    };
-    let home = home.path();
-    let named = TlsOptions {
-        name: Some("localhost".into()),
-        ..by(home, Trust::Name)
-    };
-    let shown = TlsOptions {
-        certificate: Some(home.join("cert.pem")),
-        key: Some(home.join("key.pem")),
-        ..by(home, Trust::Name)
-    };
-    #[rustfmt::skip]
-    let rows = [
-        // server, host, options => connects
-        (&open, "localhost", trusting(Trust::Name), false),
-        (&open, "localhost", trusting(Trust::AnyName), false),
-        (&open, "localhost", by(home, Trust::Name), true),
-        (&open, "localhost", by(stranger.path(), Trust::Name), false),
-        (&open, "localhost", by(stranger.path(), Trust::AnyName), false),
-        (&open, "127.0.0.1", by(home, Trust::Name), false),
-        (&open, "127.0.0.1", by(home, Trust::AnyName), true),
-        (&open, "127.0.0.1", named, true),
-        (&open, "127.0.0.1", trusting(Trust::Nothing), true),
-        (&closed, "localhost", by(home, Trust::Name), false),
-        (&closed, "localhost", shown, true),
-    ];
-    for ((_, port), host, tls, connects) in rows {
-        let options = RedisOptions {
-            address: RedisAddress::Tls(host.into(), *port),
-            tls,
-            ..RedisOptions::default()
-        };
-        let answer = queue(&options).ping().await;
-        assert_eq!(
-            answer.is_ok(),
-            connects,
-            "{host} {:?}: {answer:?}",
-            options.tls
-        );
-    }
-    let gone = TlsOptions {
-        authorities: Some("/nonexistent/ca.pem".into()),
-        ..TlsOptions::default()
-    };
-    let options = RedisOptions {
-        address: RedisAddress::Tls("localhost".into(), open.1),
-        tls: gone,
-        ..RedisOptions::default()
-    };
-    let error = Redis::new(&options).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "could not read /nonexistent/ca.pem for TLS"
-    );
 }
 
 #[tokio::test]

@@ -19,9 +19,9 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::connection::certificate;
 use crate::harness::process::{ManagedChild, Workplace, eventually};
 use crate::harness::redis::RedisServer;
+use crate::tls::certificate;
 use crate::worker::{name, options, payload, queue, router, run, sizes};
 
 /// How long an expected event may take.

@@ -58,6 +58,7 @@ mod supervised;
 mod tail;
 mod telemetry;
 mod testing;
+mod tls;
 #[cfg(feature = "tui")]
 mod top;
 mod worker;

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use artisand::queue::{PopRequest, Queue as _};
+use artisand::queue::{
+    Effect, Ledger as _, Once, PopRequest, Push, PushedOnce, Queue as _, Settled, Settlement, Spool,
+};
 use artisand::time::UnixSeconds;
 use rustix::process::Signal;
 
@@ -144,6 +146,89 @@ async fn a_deletion_whose_reply_is_lost_doubles_no_job() {
         queue.sizes(&name("q")).await.unwrap(),
         artisand::queue::Sizes::default()
     );
+}
+
+/// The end of a job, what a record leaves to do, and the push of a handler: each is asked for again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ends_and_pushes_whose_replies_are_lost_are_done_once() {
+    let (cluster, proxy) = behind_a_proxy("\"u7\"");
+    let queue = cluster.queue("p_");
+    let (names, spool) = ([name("q")], Spool::FollowUps);
+    let pushes = [Push {
+        queue: name("q"),
+        payload: payload(7),
+        due: None,
+        claim: None,
+    }];
+    let follow = [Effect::Push(pushes[0].clone())];
+    let pending = async || queue.sizes(&names[0]).await.unwrap().pending;
+    let lives = Duration::from_secs(60);
+    assert!(queue.lease(spool, "me", lives).await.unwrap());
+    // The first time the node does not have the scripts yet, and carries out nothing.
+    for (round, is_lost) in [(0, false), (3, true)] {
+        let lose = || proxy.is_armed.store(is_lost, Ordering::SeqCst);
+        queue.push(&names[0], &[payload(1)]).await.unwrap();
+        let request = PopRequest {
+            queues: &names,
+            max: NonZeroUsize::new(9).unwrap(),
+            now: UnixSeconds(0),
+            woken: &[],
+            selection: None,
+            thorough: false,
+        };
+        let job = Arc::new(queue.pop(request).await.unwrap().jobs.pop().unwrap());
+        let record = Effect::Append(spool, b"record".to_vec());
+        let effects = [&follow[..], &[record]].concat();
+        let ends = [(job, Settlement::Finish(effects))];
+        lose();
+        if is_lost {
+            let unsettled = queue.settle(&ends).await.unwrap_err();
+            assert!(unsettled.source.is_of_unknown_outcome(), "{unsettled:?}");
+        }
+        let settled = queue.settle(&ends).await.unwrap();
+        assert_eq!(
+            settled,
+            [if is_lost {
+                Settled::Gone
+            } else {
+                Settled::Done
+            }]
+        );
+        assert_eq!(pending().await, 1);
+
+        let records = queue.read(spool, 0, 9).await.unwrap();
+        assert_eq!(records, [b"record"]);
+        lose();
+        if is_lost {
+            let error = queue.advance(spool, "me", &records, &follow).await;
+            assert!(error.unwrap_err().is_of_unknown_outcome());
+        }
+        let taken = queue.advance(spool, "me", &records, &follow).await;
+        assert_eq!(taken.unwrap(), u64::from(!is_lost));
+        assert_eq!(pending().await, 2);
+
+        let id = format!("once-{round}");
+        let once = Once {
+            id: &id,
+            remembered: lives,
+            note: "a note",
+        };
+        lose();
+        if is_lost {
+            let error = queue.push_once(&pushes, once).await;
+            assert!(error.unwrap_err().is_of_unknown_outcome());
+        }
+        let note = "a note".to_owned();
+        let expected = if is_lost {
+            PushedOnce::Before { note }
+        } else {
+            PushedOnce::Now { locked: 0 }
+        };
+        assert_eq!(queue.push_once(&pushes, once).await.unwrap(), expected);
+        assert_eq!(pending().await, 3);
+        assert_eq!(proxy.cuts.load(Ordering::SeqCst), round);
+        queue.clear(&names[0]).await.unwrap();
+    }
 }
 
 /// A connection that takes longer than commands wait for it is opened once, and not begun anew with each command.

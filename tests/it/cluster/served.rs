@@ -93,6 +93,48 @@ async fn a_replica_that_takes_over_when_told_costs_no_job_and_doubles_none() {
     .await;
 }
 
+/// A node whose memory is full refuses every write: the queues of the others are worked meanwhile, and nothing is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_without_memory_holds_up_its_own_queues_only() {
+    const JOBS: usize = 90;
+    let cluster = Cluster::start();
+    let [producer, workers @ ..] = clients(&cluster, "p_");
+    for number in 0..JOBS {
+        push(&producer, &three()[number % 3], number).await;
+    }
+    let full = cluster.node(cluster.first_master_of("p_queues:{a}"));
+    let allow = |memory: &str| {
+        full.query::<()>(&[b"CONFIG", b"SET", b"maxmemory", memory.as_bytes()]);
+    };
+    allow("1");
+    let is_over = Arc::new(AtomicBool::new(false));
+    let workers = workers.map(|queue| tokio::spawn(work(queue, three(), Arc::clone(&is_over))));
+    let pending = async |queue: usize| producer.sizes(&three()[queue]).await.unwrap().pending;
+    until("the others are worked", PATIENCE, async || {
+        pending(1).await + pending(2).await == 0
+    })
+    .await;
+    let error = producer
+        .push(&three()[0], &[payload(JOBS)])
+        .await
+        .unwrap_err();
+    assert!(
+        !error.is_lost_connection() && !error.is_of_unknown_outcome(),
+        "{error:?}"
+    );
+    assert_eq!(pending(0).await, JOBS as u64 / 3);
+    allow("0");
+    is_over.store(true, Ordering::SeqCst);
+    let mut ran = std::collections::BTreeMap::new();
+    for worker in workers {
+        let done = tokio::time::timeout(PATIENCE, worker).await;
+        for (number, times) in done.expect("all jobs are worked").unwrap() {
+            *ran.entry(number).or_insert(0) += times;
+        }
+    }
+    assert_eq!(ran, (0..JOBS).map(|number| (number, 1)).collect());
+}
+
 /// What is known of queues and nodes, for the message of a test that fails.
 async fn state(cluster: &Cluster, queue: &RedisQueue) -> Vec<String> {
     let mut all = Vec::new();

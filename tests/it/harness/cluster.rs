@@ -27,12 +27,19 @@ impl Cluster {
     /// Three masters.
     pub(crate) fn start() -> Self {
         // None of them is killed: a node that the machine keeps waiting is not to count as dead.
-        Self::of(usize::from(MASTERS), Duration::from_secs(10))
+        Self::of(usize::from(MASTERS), Duration::from_secs(10), &[])
+    }
+
+    /// Three masters that speak TLS with each other, by these options. Clients may do without.
+    pub(crate) fn secured(options: &[String]) -> Self {
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        let more = [&options[..], &["--tls-cluster", "yes"]].concat();
+        Self::of(usize::from(MASTERS), Duration::from_secs(10), &more)
     }
 
     /// Three masters, each with a replica that takes over within a second or two.
     pub(crate) fn with_replicas() -> Self {
-        let cluster = Self::of(2 * usize::from(MASTERS), Duration::from_secs(1));
+        let cluster = Self::of(2 * usize::from(MASTERS), Duration::from_secs(1), &[]);
         let masters: Vec<String> = (0..3).map(|node| cluster.id(node)).collect();
         for (replica, master) in (3..).zip(&masters) {
             let node = &cluster.nodes[replica];
@@ -78,11 +85,11 @@ impl Cluster {
         cluster
     }
 
-    fn of(nodes: usize, timeout: Duration) -> Self {
+    fn of(nodes: usize, timeout: Duration, more: &[&str]) -> Self {
         let timeout = timeout.as_millis().to_string();
         let (mut servers, mut buses) = (Vec::new(), Vec::new());
         for _ in 0..nodes {
-            let server = RedisServer::start_with(&[
+            let options = [
                 "--save",
                 "",
                 "--appendonly",
@@ -97,7 +104,8 @@ impl Cluster {
                 FREE_PORT,
                 "--repl-diskless-sync-delay",
                 "0",
-            ]);
+            ];
+            let server = RedisServer::start_with(&[&options[..], more].concat());
             let (_, bus): (String, u16) = server.query(&[b"CONFIG", b"GET", b"cluster-port"]);
             servers.push(server);
             buses.push(bus);
@@ -142,7 +150,8 @@ impl Cluster {
     /// Tells the first node of all others.
     fn meet(&self) {
         for (node, bus) in self.nodes.iter().zip(&self.buses).skip(1) {
-            let [port, bus] = [node.port(), *bus].map(|port| port.to_string());
+            let port = node.tls_port().unwrap_or_else(|| node.port());
+            let [port, bus] = [port, *bus].map(|port| port.to_string());
             let meet: [&[u8]; 5] = [
                 b"CLUSTER",
                 b"MEET",

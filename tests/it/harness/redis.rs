@@ -240,6 +240,13 @@ impl RedisServer {
         self.port
     }
 
+    /// The port for TLS, if it was started with one.
+    pub(crate) fn tls_port(&self) -> Option<u16> {
+        let mut options = self.options.iter();
+        options.find(|option| *option == "--tls-port")?;
+        options.next()?.parse().ok()
+    }
+
     pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/0", self.port)
     }
