@@ -81,6 +81,8 @@ struct Wave {
     is_wrong_time: bool,
     /// Whether something could not be written.
     is_refused: bool,
+    /// Failed jobs of the waves before.
+    failed_before: BTreeSet<String>,
 }
 
 in_scene!(Torture);
@@ -170,7 +172,6 @@ impl Torture {
             let head = ["interop:chain", &id];
             let args = [&head[..], &steps, &[&*classes, "--without-catch"]].concat();
             self.php().text(&args);
-            // Later steps are expected if the previous ones succeeded.
             self.wave.jobs.insert(format!("{id}-1"));
         }
         for single in 0..SINGLES {
@@ -321,6 +322,7 @@ impl Torture {
         self.wave = Wave {
             number,
             lines_before: self.redis.length("interop:journal"),
+            failed_before: self.failed().into_keys().collect(),
             ..Wave::default()
         };
     }
@@ -415,6 +417,7 @@ impl Torture {
         if !missing.is_empty() {
             wrong.push(format!("never run: {missing:?}"));
         }
+        wrong.extend(self.steps_missing(&of, &failed));
         for batch in &self.wave.batches {
             let row = self.php().run(&["interop:batch-state", batch]);
             let of_batch = |uuid: &Value| failed.contains_key(uuid.as_str().unwrap_or_default());
@@ -436,6 +439,52 @@ impl Torture {
                 failed.len()
             );
         }
+    }
+
+    /// Steps of chains that should follow one that has ended well, and are nowhere.
+    fn steps_missing(
+        &self,
+        of: &BTreeMap<&str, Vec<&Line>>,
+        failed: &BTreeMap<String, String>,
+    ) -> Vec<String> {
+        let has_failed = |id: &str, class: &str| {
+            // An encrypted payload does not tell the job's name.
+            let (quoted, is_secret) = (format!("{id}\\\""), class == "EncryptedJournal");
+            let is_unknown = |uuid: &String| {
+                let mut lines = of.values().flatten();
+                !lines.any(|line| line.uuid.as_ref() == Some(uuid))
+            };
+            failed.iter().any(|(uuid, payload)| {
+                let may_be = is_secret && payload.contains(class) && is_unknown(uuid);
+                payload.contains(&quoted) || (may_be && !self.wave.failed_before.contains(uuid))
+            })
+        };
+        let mut missing = Vec::new();
+        for (id, lines) in of {
+            let parts = id.rsplit_once('-');
+            let Some((chain, Ok(step))) = parts.map(|(chain, step)| (chain, step.parse::<usize>()))
+            else {
+                continue;
+            };
+            let Some(class) = CLASSES.get(step).filter(|_| chain.contains("chain")) else {
+                continue;
+            };
+            let next = format!("{chain}-{}", step + 1);
+            let mut ends = lines.iter().filter(|line| line.event == "end");
+            let has_ended_well = ends.any(|line| {
+                let uuid = line.uuid.as_deref().unwrap_or_default();
+                !failed.contains_key(uuid) && !self.has_lost_row(uuid)
+            });
+            let is_there =
+                of.contains_key(&*next) || has_failed(&next, class) || self.has_lost_row(&next);
+            // As for locks that are left.
+            let is_excused =
+                *class == "UniqueJournal" && Self::was_before_run_again_by_php(&next, of);
+            if has_ended_well && !is_there && !is_excused {
+                missing.push(format!("{next} never came after {id}: {lines:?}"));
+            }
+        }
+        missing
     }
 
     /// Locks of jobs of this wave that no job will free.
