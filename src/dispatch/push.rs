@@ -78,20 +78,39 @@ impl Prepared {
         let (name, destination) = draft::destination(services, Some(&self.ready.connection))?;
         let queues = &**draft::queues(name, destination)?;
         let Some(lock) = &self.ready.lock else {
-            return self.push_to(queues).await;
+            return Ok(self.push_to(queues).await?.0);
         };
-        if !self.acquire(lock).await? {
+        if let Some(key) = &self.once {
+            // The job may have run and freed its lock. If the server does not answer, the push finds it out.
+            let known = queues.was_pushed(self.queue(), &identity(key)).await;
+            if known.unwrap_or(false) {
+                return Ok(self.push_to(queues).await?.0);
+            }
+        }
+        let is_taken = self.acquire(lock).await?;
+        if !is_taken && !self.is_own(lock).await? {
             return Ok(Dispatched::Unique);
         }
-        let pushed = self.push_to(queues).await;
-        if matches!(pushed, Err(DispatchError::Refused(_))) {
-            // Nothing was pushed: the next one has to get the lock.
-            self.free(lock).await;
+        match self.push_to(queues).await {
+            Ok((dispatched, is_new)) => {
+                if is_taken && !is_new {
+                    // The job has run meanwhile.
+                    self.free(lock).await;
+                }
+                Ok(dispatched)
+            }
+            Err(error) => {
+                if matches!(error, DispatchError::Refused(_)) {
+                    // Nothing was pushed: the next one has to get the lock.
+                    self.free(lock).await;
+                }
+                Err(error)
+            }
         }
-        pushed
     }
 
-    async fn push_to(&self, queues: &dyn Queue) -> Result<Dispatched, DispatchError> {
+    /// Pushes the job; false if it was pushed before.
+    async fn push_to(&self, queues: &dyn Queue) -> Result<(Dispatched, bool), DispatchError> {
         let push = &self.ready.push;
         if self.once.is_none() && push.claim.is_none() {
             let payload = std::slice::from_ref(&push.payload);
@@ -99,7 +118,7 @@ impl Prepared {
                 Some(due) => queues.later(&push.queue, due, &push.payload).await?,
                 None => queues.push(&push.queue, payload).await?,
             }
-            return Ok(self.queued(self.ready.uuid.clone()));
+            return Ok((self.queued(self.ready.uuid.clone()), true));
         }
         let abilities = queues.abilities();
         if self.once.is_some() && !abilities.has(Ability::RemembersPushes) {
@@ -110,7 +129,7 @@ impl Prepared {
             return Err(DispatchError::Refused(why.into()));
         }
         let id = match &self.once {
-            Some(key) => format!("once:{key}"),
+            Some(key) => identity(key),
             None => random_id().to_string(),
         };
         let remembered = if self.once.is_some() { DAY } else { A_WHILE };
@@ -120,14 +139,14 @@ impl Prepared {
             note: self.ready.uuid.as_str(),
         };
         match push_surely(queues, std::slice::from_ref(push), once).await? {
-            PushedOnce::Now { locked: 0 } => Ok(self.queued(self.ready.uuid.clone())),
+            PushedOnce::Now { locked: 0 } => Ok((self.queued(self.ready.uuid.clone()), true)),
+            PushedOnce::Now { .. } => Ok((Dispatched::Unique, true)),
             PushedOnce::Before { note } if !note.is_empty() => {
-                Ok(self.queued(JobUuid::from(&*note)))
+                Ok((self.queued(JobUuid::from(&*note)), false))
             }
-            _ => Ok(Dispatched::Unique),
+            PushedOnce::Before { .. } => Ok((Dispatched::Unique, false)),
         }
     }
-
     pub(super) fn queued(&self, uuid: JobUuid) -> Dispatched {
         Dispatched::Queued {
             uuid,
@@ -157,12 +176,27 @@ impl Prepared {
         }
     }
 
+    /// Whether a lock that is taken is that of this job: of an earlier push under the same key, whose outcome is not known.
+    async fn is_own(&self, lock: &Lock) -> Result<bool, DispatchError> {
+        let Some(handle) = self.handle(lock)?.filter(|_| self.once.is_some()) else {
+            return Ok(false);
+        };
+        let owner = handle.current_owner().await;
+        let owner = owner.map_err(|error| DispatchError::Refused(error.into()))?;
+        Ok(owner.as_deref() == Some(&*lock.owner))
+    }
+
     /// Frees the lock of a job that was not pushed; if that fails, the lock runs out.
     pub(super) async fn free(&self, lock: &Lock) {
         if let Ok(Some(handle)) = self.handle(lock) {
             let _ = handle.release().await;
         }
     }
+}
+
+/// The identity of pushes under a key of `once`.
+fn identity(key: &str) -> String {
+    format!("once:{key}")
 }
 
 /// Unix seconds; times before 1970 are 0, which is due.

@@ -3,7 +3,7 @@
 use super::follow_ups::{Done, Follower, Noted, Said};
 use super::lease::Hold;
 use crate::batch::{Batches, Ended, JobOutcome, Recorded};
-use crate::outbox::follow_up::{Count, FollowUp, NO_PHP_QUEUE};
+use crate::outbox::follow_up::{Count, FollowUp, NO_PHP_QUEUE, put_off};
 use crate::outbox::hand_over::{BatchEvent, HandOver};
 use crate::queue::{Ability, Effect, Push, QueueName};
 use crate::shown::with_causes;
@@ -193,22 +193,39 @@ impl Follower {
                 "the app does not hear that a batch has begun"
             );
         };
-        Some(Effect::Push(Push {
+        Some(self.push_to_php(count, queue, payload.map_err(log).ok()?))
+    }
+
+    /// The push of a closure to the connection of the job that it follows.
+    fn push_to_php(&self, count: &Count, queue: QueueName, payload: Vec<u8>) -> Effect {
+        let push = Push {
             queue,
-            payload: payload.map_err(log).ok()?,
+            payload,
             due: None,
             claim: None,
-        }))
+        };
+        match self.other_connection(count) {
+            None => Effect::Push(push),
+            Some(other) => put_off(&other.into(), &push),
+        }
+    }
+
+    /// The connection of the job, if that is not the one of this worker.
+    fn other_connection<'a>(&self, count: &'a Count) -> Option<&'a str> {
+        let connection = count.connection.as_deref();
+        connection.filter(|connection| *connection != self.connection.as_str())
     }
 
     fn for_php<'a>(&'a self, count: &'a Count) -> HandOver<'a> {
+        let other = self.other_connection(count);
+        let ends_in_one_step = (self.queue.abilities()).has(Ability::FinishesInOneStep);
         HandOver {
             services: &self.services,
-            connection: self.connection.as_str(),
+            connection: other.unwrap_or(self.connection.as_str()),
             now: self.clock.now(),
             name: count.name.as_deref().unwrap_or_default(),
             is_secret: false,
-            may_be_doubled: !self.queue.abilities().has(Ability::FinishesInOneStep),
+            may_be_doubled: other.is_some() || !ends_in_one_step,
         }
     }
 
@@ -237,12 +254,7 @@ impl Follower {
         };
         match payload {
             Ok(payload) => {
-                let push = Effect::Push(Push {
-                    queue: QueueName::from(queue.as_str()),
-                    payload,
-                    due: None,
-                    claim: None,
-                });
+                let push = self.push_to_php(count, queue.as_str().into(), payload);
                 self.advance(hold, &[noted.record], &[push], said).await
             }
             Err(error) => {
@@ -250,5 +262,63 @@ impl Follower {
                 Done::Left(1)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::outbox::follow_up::random_token;
+    use crate::outbox::follow_ups::tests::follower;
+    use crate::queue::MemoryQueue;
+
+    /// Workers of two connections can share a list of follow-ups, and the queues of one are not those of the other.
+    #[test]
+    fn a_closure_goes_to_the_connection_of_the_job_that_it_counts() {
+        let queue = Arc::new(MemoryQueue::new(None));
+        let worker = follower(
+            &queue,
+            Default::default(),
+            &Arc::default(),
+            &Default::default(),
+        );
+        let count = |connection: Option<&str>| Count {
+            batch: "b".to_owned(),
+            ended: Ended {
+                uuid: "u".to_owned(),
+                outcome: JobOutcome::Succeeded,
+                token: random_token(),
+            },
+            connection: connection.map(str::to_owned),
+            queue: Some("orders".to_owned()),
+            message: None,
+            name: None,
+            trace: None,
+        };
+        let push = Push {
+            queue: "orders".into(),
+            payload: b"{}".to_vec(),
+            due: None,
+            claim: None,
+        };
+        // `None` is in records of earlier versions.
+        for own in [None, Some("redis")] {
+            let effect = worker.push_to_php(&count(own), "orders".into(), b"{}".to_vec());
+            assert_eq!(effect, Effect::Push(push.clone()));
+            assert_eq!(worker.for_php(&count(own)).connection, "redis");
+        }
+        let other = count(Some("sqs"));
+        let Effect::Append(_, record) = worker.push_to_php(&other, "orders".into(), b"{}".to_vec())
+        else {
+            panic!("it is pushed to the worker's own connection");
+        };
+        let FollowUp::Push(outgoing) = serde_json::from_slice(&record).unwrap() else {
+            panic!("no push");
+        };
+        assert_eq!(outgoing.connection, "sqs");
+        assert_eq!(outgoing.queue, "orders");
+        assert_eq!(worker.for_php(&other).connection, "sqs");
     }
 }

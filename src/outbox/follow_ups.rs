@@ -452,13 +452,13 @@ pub(super) enum Pushing {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::cache::{FileStore, FileStoreOptions, Stores};
     use crate::queue::faulty::{Fault, Server};
-    use crate::queue::{Connections, Destination, FailoverQueue, Inner, MemoryQueue};
+    use crate::queue::{Connections, Destination, FailoverQueue, Inner, MemoryQueue, Once, Push};
 
-    fn follower(
+    pub(in crate::outbox) fn follower(
         queue: &Arc<MemoryQueue>,
         services: Services,
         left: &Arc<Left>,
@@ -537,6 +537,45 @@ mod tests {
         let pending = [first.sizes().await.pending, second.sizes().await.pending];
         assert_eq!(pending, [1, 0]);
         assert_eq!(first.calls("push_once").len(), 3);
+    }
+
+    /// A worker for which these queues are another connection has pushed the job, and died before it took the record.
+    #[tokio::test(start_paused = true)]
+    async fn a_job_that_another_worker_has_pushed_is_not_pushed_again() {
+        let queue = Arc::new(MemoryQueue::new(None));
+        let record = |id: &str| Outgoing {
+            connection: "redis".to_owned(),
+            queue: "default".to_owned(),
+            payload: "{}".to_owned(),
+            bytes: None,
+            due: None,
+            id: id.to_owned(),
+            lock: None,
+        };
+        let push = Push {
+            queue: "default".into(),
+            payload: b"{}".to_vec(),
+            due: None,
+            claim: None,
+        };
+        let once = Once {
+            id: "pushed",
+            remembered: Duration::from_secs(60),
+            note: "1",
+        };
+        queue.push_once(&[push], once).await.unwrap();
+        for id in ["pushed", "new"] {
+            queue.spool_record(Spool::FollowUps, FollowUp::Push(record(id)).to_record());
+        }
+        let (left, last) = (Arc::<Left>::default(), CancellationToken::new());
+        let follower = follower(&queue, Services::default(), &left, &last);
+        let following = tokio::spawn(keep_following(follower));
+        while !queue.spool(Spool::FollowUps).is_empty() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        last.cancel();
+        assert_eq!(following.await.unwrap(), Drained::All);
+        assert_eq!(queue.sizes(&"default".into()).await.unwrap().pending, 2);
     }
 
     #[tokio::test(start_paused = true)]

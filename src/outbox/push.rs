@@ -54,16 +54,19 @@ impl Follower {
                 ..push.clone()
             }));
         }
-        if let Some(lock) = &push.lock {
-            if said.held.contains(&(lock.store.clone(), lock.name.clone())) {
-                return Ok(Pushing::Waits);
-            }
-            // The job may have run and freed its lock: if taken again now, nothing would free it.
-            if let Some(queues) = elsewhere
-                && queues.was_pushed(&to, &push.id).await.map_err(failed)?
-            {
+        let is_held = |lock: &Wanted| said.held.contains(&(lock.store.clone(), lock.name.clone()));
+        if push.lock.as_ref().is_some_and(is_held) {
+            return Ok(Pushing::Waits);
+        }
+        // With a lock: the job may have run and freed it, and if taken again now, nothing would free it. In one step with
+        // the end of this record: a worker of another connection to the same server may have pushed the job.
+        if push.lock.is_some() || elsewhere.is_none() {
+            let there = elsewhere.unwrap_or(&*self.queue);
+            if there.was_pushed(&to, &push.id).await.map_err(failed)? {
                 return Ok(Pushing::Pushed);
             }
+        }
+        if let Some(lock) = &push.lock {
             if !hold.lasts().await {
                 return Ok(Pushing::Lost);
             }

@@ -230,8 +230,9 @@ impl Queue for FailoverQueue {
     /// Each job by itself, as in Laravel: a part of them may be taken before a connection fails.
     fn push<'a>(&'a self, queue: &'a QueueName, payloads: &'a [Vec<u8>]) -> Answer<'a, ()> {
         Box::pin(async move {
-            for payload in payloads {
-                self.push_one(queue, None, payload).await?;
+            for (number, payload) in payloads.iter().enumerate() {
+                let pushed = self.push_one(queue, None, payload).await;
+                pushed.map_err(|error| error.doubtful_if(number > 0))?;
             }
             Ok(())
         })

@@ -458,6 +458,11 @@ impl Error {
         }
     }
 
+    /// The same for a call that is carried out in part, if this is so.
+    pub(crate) fn doubtful_if(self, is_begun: bool) -> Self {
+        if is_begun { self.doubtful() } else { self }
+    }
+
     /// Whether a [`push_once`](Queue::push_once) that ended so may be made again without doubling a job.
     pub(crate) fn allows_another_push(&self, abilities: &Abilities) -> bool {
         abilities.has(Ability::RemembersPushes) || !self.is_of_unknown_outcome()

@@ -29,7 +29,7 @@ pub(crate) async fn push_surely(
             && error.allows_another_push(queues.abilities())
             && tries <= TRIES;
         if !is_repeated {
-            return Err(if is_doubtful { error.doubtful() } else { error });
+            return Err(error.doubtful_if(is_doubtful));
         }
         tokio::time::sleep(Duration::from_millis(50 << tries)).await;
     }

@@ -16,6 +16,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::follow::file_stores;
 use crate::harness::redis::RedisServer;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -85,11 +86,15 @@ impl Proxy {
 }
 
 fn manifest(asks_tries: bool) -> Manifest {
+    manifest_of(asks_tries, false)
+}
+
+fn manifest_of(asks_tries: bool, is_unique: bool) -> Manifest {
     let json = json!({
         "artisand": 1, "laravel": "13.31.0", "generated_at": 0, "config": {},
         "paths": {"base": "/app", "storage": "/app/storage"},
         "classes": {"App\\Jobs\\Receipt": {
-            "kind": "job", "file": "A.php", "flags": {"queued": true},
+            "kind": "job", "file": "A.php", "flags": {"queued": true, "unique": is_unique},
             "uses": ["Illuminate\\Bus\\Queueable", "Illuminate\\Queue\\SerializesModels"],
             "interfaces": ["Illuminate\\Contracts\\Queue\\ShouldQueue"],
             "limits": if asks_tries { json!({"tries": {"$method": true}}) } else { json!({}) },
@@ -109,18 +114,22 @@ fn dispatch_to(url: &str) -> Dispatch {
 
 /// `asks_tries` says whether the class has a method `tries()`.
 fn dispatch_with(url: &str, asks_tries: bool) -> Dispatch {
+    Dispatch::of_services(services(url, manifest(asks_tries)))
+}
+
+fn services(url: &str, manifest: Manifest) -> Services {
     let mut redis = RedisOptions::default();
     redis.apply_url(url).unwrap();
     let queues = RedisQueue::new(Redis::new(&redis).unwrap(), RedisQueueOptions::default());
     let mut services = Services::default();
     services.version = "13.31.0".parse().unwrap();
-    services.manifest = Some(Arc::new(manifest(asks_tries)));
+    services.manifest = Some(Arc::new(manifest));
     let here = Destination {
         default_queue: "usual".into(),
         queues: Ok(Arc::new(queues)),
     };
     services.connections = Some(Connections::new("redis", [("redis".to_owned(), here)]));
-    Dispatch::of_services(services)
+    services
 }
 
 fn uuid_of(dispatched: Dispatched) -> String {
@@ -189,6 +198,46 @@ async fn a_job_whose_answer_is_lost_is_unknown_and_never_twice_with_once() {
         .delay(Duration::from_secs(60));
     assert_eq!(later.await.unwrap(), 2500);
     assert_eq!(server.scores("queues:many:delayed").len(), 2500);
+}
+
+/// The lock of a unique job is in another place than its queue.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_unique_job_that_is_dispatched_again_with_once_leaves_no_lock() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port()).await;
+    let locks = tempfile::tempdir().unwrap();
+    let stores = file_stores(locks.path());
+    let url = format!("redis://127.0.0.1:{}", proxy.port);
+    let mut services = services(&url, manifest_of(false, true));
+    services.stores = Some(stores.clone());
+    let dispatch = Dispatch::of_services(services);
+    let job = || dispatch.job(&RECEIPT);
+    let length = || server.length("queues:usual");
+    let lock = stores.get("file").unwrap();
+    let lock = lock.lock("laravel_unique_job:App\\Jobs\\Receipt:", "", Duration::ZERO);
+
+    let uuid = uuid_of(job().once("first").await.unwrap());
+    let owner = lock.current_owner().await.unwrap().expect("it is taken");
+    // While it waits, others are dropped, and this one is recognized.
+    assert_eq!(job().await.unwrap(), Dispatched::Unique);
+    assert_eq!(job().once("other").await.unwrap(), Dispatched::Unique);
+    assert_eq!(uuid_of(job().once("first").await.unwrap()), uuid);
+    assert_eq!(lock.current_owner().await.unwrap(), Some(owner));
+    // It runs and frees its lock: nothing would free another one.
+    lock.force_release().await.unwrap();
+    assert_eq!(uuid_of(job().once("first").await.unwrap()), uuid);
+    assert_eq!(lock.current_owner().await.unwrap(), None);
+    assert_eq!(length(), 1);
+
+    // A push whose outcome is not known keeps its lock, for itself.
+    server.query::<()>(&[b"SCRIPT", b"FLUSH"]);
+    proxy.lose(100);
+    let error = job().once("second").await.unwrap_err();
+    assert!(error.may_be_pushed(), "{error:?}");
+    proxy.lose(0);
+    assert_eq!(job().await.unwrap(), Dispatched::Unique);
+    uuid_of(job().once("second").await.unwrap());
+    assert_eq!(length(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -70,9 +70,13 @@ impl Database {
         self.kind() == DatabaseKind::Sqlite && !Path::new(&self.0.options.database).exists()
     }
 
-    /// Whether this is the same database of the same server, maybe by another name.
+    /// Whether this is the same database of the same server, maybe by another name, and its tables have the same names
+    /// there: which schema they are in depends on `search_path`, and that on the user.
     pub fn is_same(&self, other: &Self) -> bool {
-        self.kind() == other.kind() && self.address() == other.address()
+        let (one, other) = (&self.0.options, &other.0.options);
+        let names =
+            |options: &DatabaseOptions| (options.search_path.clone(), options.username.clone());
+        one.kind == other.kind && one.address() == other.address() && names(one) == names(other)
     }
 
     /// A table's own name, with the connection's prefix.

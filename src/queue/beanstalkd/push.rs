@@ -34,6 +34,7 @@ impl BeanstalkdQueue {
         mut jobs: &[(&[u8], Option<UnixSeconds>)],
     ) -> Result<(), Error> {
         let tube = self.tube(queue).map_err(refused(queue))?;
+        let mut is_begun = false;
         while !jobs.is_empty() {
             let mut batch = Batch::default();
             batch.use_tube(&tube);
@@ -47,10 +48,13 @@ impl BeanstalkdQueue {
                 sent += 1;
             }
             let replies = self.holders.plain(batch).await;
-            let replies = replies.map_err(failed("put", queue))?;
+            let replies = replies.map_err(failed("put", queue));
+            let replies = replies.map_err(|error| error.doubtful_if(is_begun))?;
+            is_begun |= replies.contains(&Reply::Inserted);
             let (sent, rest) = jobs.split_at(sent);
-            self.tell(queue, &tube, sent, &replies)
-                .map_err(refused(queue))?;
+            let told = self.tell(queue, &tube, sent, &replies);
+            told.map_err(refused(queue))
+                .map_err(|error| error.doubtful_if(is_begun))?;
             jobs = rest;
         }
         Ok(())
@@ -89,11 +93,12 @@ impl BeanstalkdQueue {
             let refusal = Refusal::Unsupported("take a lock together with a push");
             return Err(refused(&push.queue)(refusal));
         }
-        for same_queue in pushes.chunk_by(|a, b| a.queue == b.queue) {
+        for (number, same_queue) in pushes.chunk_by(|a, b| a.queue == b.queue).enumerate() {
             let jobs: Vec<_> = (same_queue.iter())
                 .map(|push| (&*push.payload, push.due))
                 .collect();
-            self.put(&same_queue[0].queue, &jobs).await?;
+            let put = self.put(&same_queue[0].queue, &jobs).await;
+            put.map_err(|error| error.doubtful_if(number > 0))?;
         }
         Ok(PushedOnce::Now { locked: 0 })
     }

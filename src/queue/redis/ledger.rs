@@ -103,7 +103,7 @@ impl RedisQueue {
             let is_begun = now.is_some() || before.is_some();
             let answer = self.push_together(&slot, once).await;
             // Those of another slot are pushed.
-            match answer.map_err(|error| if is_begun { error.doubtful() } else { error })? {
+            match answer.map_err(|error| error.doubtful_if(is_begun))? {
                 PushedOnce::Now { locked } => now = Some(now.unwrap_or(0) + locked),
                 PushedOnce::Before { note } => before = Some(note),
             }

@@ -59,7 +59,9 @@ impl SqsQueue {
         let mut sent = 0;
         while !rest.is_empty() {
             let (batch, left) = rest.split_at(fitting(rest));
-            let entries = self.core.client.send(queue, &url, batch).await?;
+            let entries = self.core.client.send(queue, &url, batch).await;
+            let entries = entries.map_err(|error| error.doubtful_if(sent > 0))?;
+            let is_begun = sent > 0 || entries.iter().any(Result::is_ok);
             let mut problem = None;
             for ((payload, _), entry) in jobs[sent..].iter().zip(entries) {
                 match entry {
@@ -74,7 +76,7 @@ impl SqsQueue {
                 }
             }
             if let Some(problem) = problem {
-                return Err(problem);
+                return Err(problem.doubtful_if(is_begun));
             }
             sent += batch.len();
             rest = left;
@@ -114,8 +116,8 @@ impl SqsQueue {
                 .map(|push| (&*push.payload, push.due))
                 .collect();
             let once = format!("{id}:{number}");
-            self.put(&same_queue[0].queue, &jobs, None, Some(&once))
-                .await?;
+            let put = self.put(&same_queue[0].queue, &jobs, None, Some(&once));
+            put.await.map_err(|error| error.doubtful_if(number > 0))?;
         }
         Ok(PushedOnce::Now { locked: 0 })
     }

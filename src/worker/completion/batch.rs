@@ -40,6 +40,7 @@ impl Completion {
                 outcome,
                 token: random_token(),
             },
+            connection: Some(app.connection.to_string()),
             queue: self.php_queue.as_ref().map(ToString::to_string),
             message: message.map(str::to_owned),
             name: Some(info.payload.resolve_name().to_owned()),

@@ -163,6 +163,12 @@ async fn requests_carry_ten_jobs_and_a_megabyte() {
     assert!(error.is_wrong_kind(), "it is never taken: {error:?}");
     let text = refusal(&error).to_string();
     assert!(text.contains("BatchRequestTooLong"), "{text}");
+    // Of several, some are there by then.
+    assert!(!error.is_of_unknown_outcome());
+    let mut payloads = vec![payload(1); 10];
+    payloads.push(long((1 << 20) + 1));
+    let error = queue.push(&name("q"), &payloads).await.unwrap_err();
+    assert!(error.is_of_unknown_outcome(), "{error:?}");
 }
 
 #[tokio::test]
