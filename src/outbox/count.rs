@@ -269,7 +269,10 @@ impl Follower {
 mod tests {
     use std::sync::Arc;
 
+    use tokio_util::sync::CancellationToken;
+
     use super::*;
+    use crate::handler::Services;
     use crate::outbox::follow_up::random_token;
     use crate::outbox::follow_ups::tests::follower;
     use crate::queue::MemoryQueue;
@@ -278,12 +281,8 @@ mod tests {
     #[test]
     fn a_closure_goes_to_the_connection_of_the_job_that_it_counts() {
         let queue = Arc::new(MemoryQueue::new(None));
-        let worker = follower(
-            &queue,
-            Default::default(),
-            &Arc::default(),
-            &Default::default(),
-        );
+        let (left, last) = (Arc::default(), CancellationToken::new());
+        let worker = follower(&queue, Services::default(), &left, &last);
         let count = |connection: Option<&str>| Count {
             batch: "b".to_owned(),
             ended: Ended {
