@@ -59,7 +59,7 @@ pub(crate) struct Follower {
 }
 
 /// Number of records read at once: as many endings as a batch takes in one transaction.
-const PAGE: usize = Batches::MAX_EVENTS;
+pub(super) const PAGE: usize = Batches::MAX_EVENTS;
 /// Number of records that a pass may leave behind before it ends.
 const MOST_LEFT: usize = 10_000;
 /// How often the list is checked without a notification: another process may have died.
@@ -455,6 +455,7 @@ pub(super) enum Pushing {
 pub(super) mod tests {
     use super::*;
     use crate::cache::{FileStore, FileStoreOptions, Stores};
+    use crate::outbox::follow_up::Wanted;
     use crate::queue::faulty::{Fault, Server};
     use crate::queue::{Connections, Destination, FailoverQueue, Inner, MemoryQueue, Once, Push};
 
@@ -474,6 +475,39 @@ pub(super) mod tests {
             left: Arc::clone(left),
             last: last.clone(),
             progress: Progress::default(),
+        }
+    }
+
+    /// A store of locks in this directory, and services that call it `files`.
+    fn with_files(directory: &std::path::Path) -> (Cache, Services) {
+        let options = FileStoreOptions {
+            directory: directory.to_owned(),
+            lock_directory: directory.to_owned(),
+            permission: None,
+            separate_locks: true,
+        };
+        let cache = Cache::file(FileStore::new(options, Clock::System));
+        let of_stores = cache.clone();
+        let stores = Stores::new("files", move |_: &str| {
+            Ok::<_, std::convert::Infallible>(of_stores.clone())
+        });
+        let services = Services {
+            stores: Some(stores),
+            ..Services::default()
+        };
+        (cache, services)
+    }
+
+    /// A push to the worker's own connection.
+    fn to_default(id: &str) -> Outgoing {
+        Outgoing {
+            connection: "redis".to_owned(),
+            queue: "default".to_owned(),
+            payload: "{}".to_owned(),
+            bytes: None,
+            due: None,
+            id: id.to_owned(),
+            lock: None,
         }
     }
 
@@ -510,12 +544,7 @@ pub(super) mod tests {
         };
         let push = FollowUp::Push(Outgoing {
             connection: "both".to_owned(),
-            queue: "default".to_owned(),
-            payload: "{}".to_owned(),
-            bytes: None,
-            due: None,
-            id: "a".to_owned(),
-            lock: None,
+            ..to_default("a")
         });
         let [first, second] = [&servers[0].1, &servers[1].1];
         first.next("push_once", [Fault::ReplyLost, Fault::Away].map(Some));
@@ -543,15 +572,6 @@ pub(super) mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_job_that_another_worker_has_pushed_is_not_pushed_again() {
         let queue = Arc::new(MemoryQueue::new(None));
-        let record = |id: &str| Outgoing {
-            connection: "redis".to_owned(),
-            queue: "default".to_owned(),
-            payload: "{}".to_owned(),
-            bytes: None,
-            due: None,
-            id: id.to_owned(),
-            lock: None,
-        };
         let push = Push {
             queue: "default".into(),
             payload: b"{}".to_vec(),
@@ -565,7 +585,7 @@ pub(super) mod tests {
         };
         queue.push_once(&[push], once).await.unwrap();
         for id in ["pushed", "new"] {
-            queue.spool_record(Spool::FollowUps, FollowUp::Push(record(id)).to_record());
+            queue.spool_record(Spool::FollowUps, FollowUp::Push(to_default(id)).to_record());
         }
         let (left, last) = (Arc::<Left>::default(), CancellationToken::new());
         let follower = follower(&queue, Services::default(), &left, &last);
@@ -578,26 +598,51 @@ pub(super) mod tests {
         assert_eq!(queue.sizes(&"default".into()).await.unwrap().pending, 2);
     }
 
+    /// The lock of a chain's next job is freed further on in the list, by a record that is not read together with it.
+    #[tokio::test(start_paused = true)]
+    async fn a_step_waits_for_a_lock_that_a_later_record_frees() {
+        let directory = tempfile::tempdir().unwrap();
+        let (cache, services) = with_files(directory.path());
+        let before = cache.lock("step", "before", Duration::from_secs(3600));
+        assert!(before.acquire().await.unwrap());
+        let queue = Arc::new(MemoryQueue::new(None));
+        let note = |what: FollowUp| queue.spool_record(Spool::FollowUps, what.to_record());
+        let unlock = |name: String, owner: &str| FollowUp::Unlock {
+            store: "files".to_owned(),
+            name,
+            owner: Some(owner.to_owned()),
+        };
+        note(FollowUp::Push(Outgoing {
+            lock: Some(Wanted {
+                store: "files".to_owned(),
+                name: "step".to_owned(),
+                owner: "me".to_owned(),
+                seconds: 3600,
+            }),
+            ..to_default("a")
+        }));
+        (0..PAGE).for_each(|number| note(unlock(format!("other{number}"), "other")));
+        note(unlock("step".to_owned(), "before"));
+        let (left, last) = (Arc::<Left>::default(), CancellationToken::new());
+        let follower = follower(&queue, services, &left, &last);
+        let following = tokio::spawn(keep_following(follower));
+        while !queue.spool(Spool::FollowUps).is_empty() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        last.cancel();
+        assert_eq!(following.await.unwrap(), Drained::All);
+        assert_eq!(queue.sizes(&"default".into()).await.unwrap().pending, 1);
+        let owner = before.current_owner().await.unwrap();
+        assert_eq!(owner.as_deref(), Some("me"));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_record_that_cannot_be_done_makes_the_others_wait_for_half_a_second_at_most() {
         let directory = tempfile::tempdir().unwrap();
         let queue = Arc::new(MemoryQueue::new(None));
         queue.spool_record(Spool::FollowUps, b"from another program".to_vec());
-        let options = FileStoreOptions {
-            directory: directory.path().to_owned(),
-            lock_directory: directory.path().to_owned(),
-            permission: None,
-            separate_locks: true,
-        };
-        let cache = Cache::file(FileStore::new(options, Clock::System));
+        let (cache, services) = with_files(directory.path());
         let lock = cache.lock("lock", "me", Duration::from_secs(3600));
-        let stores = Stores::new("files", move |_: &str| {
-            Ok::<_, std::convert::Infallible>(cache.clone())
-        });
-        let services = Services {
-            stores: Some(stores),
-            ..Services::default()
-        };
         let (left, last) = (Arc::<Left>::default(), CancellationToken::new());
         let follower = follower(&queue, services, &left, &last);
         let following = tokio::spawn(keep_following(follower));

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::follow_ups::{Follower, Problem, Pushing, Said};
+use super::follow_ups::{Follower, PAGE, Problem, Pushing, Said};
 use super::lease::Hold;
-use crate::outbox::follow_up::{Outgoing, Wanted};
+use crate::outbox::follow_up::{FollowUp, Outgoing, Wanted};
 use crate::payload::{FailedJob, Payload};
-use crate::queue::{Ability, Effect, Error, Once, Push, Queue, QueueName};
+use crate::queue::{Ability, Effect, Error, Once, Push, Queue, QueueName, Spool};
 use crate::shown::with_causes;
 use crate::time::UnixSeconds;
 
@@ -23,6 +23,9 @@ const REMEMBERED: Duration = Duration::from_secs(86_400);
 /// How long another list may take to free a lock that a job of this one needs. If the worker of that queue has died, its
 /// lease ends after 10 seconds, and other workers look at the list every 30 seconds; a failover takes 15 or so.
 const UNTIL_FREED: Duration = Duration::from_secs(60);
+
+/// How far a list is searched for a record that frees a lock.
+const MOST_LOOKED_AT: usize = 10_000;
 
 impl Follower {
     /// Takes the lock that a job needs, and pushes the job if it goes to another connection.
@@ -71,7 +74,7 @@ impl Follower {
                 return Ok(Pushing::Lost);
             }
             if !self.take(lock).await? {
-                if self.may_be_freed(push, said) {
+                if self.may_be_freed(push, said) || self.is_to_be_freed(hold, lock).await? {
                     return Ok(Pushing::Waits);
                 }
                 tracing::info!(
@@ -121,8 +124,29 @@ impl Follower {
         }
     }
 
+    /// Whether a record further on in the list frees this lock. Of the records that are read together, those come first.
+    async fn is_to_be_freed(&self, hold: &Hold, lock: &Wanted) -> Result<bool, Problem> {
+        for from in (0..MOST_LOOKED_AT).step_by(PAGE) {
+            let records = hold.ledger().read(Spool::FollowUps, from, PAGE).await;
+            let records = records.map_err(|error| ("take a lock", with_causes(&error)))?;
+            if records.is_empty() {
+                break;
+            }
+            let frees = |record: &Vec<u8>| match serde_json::from_slice(record) {
+                Ok(FollowUp::Unlock { store, name, .. }) => {
+                    (store, name) == (lock.store.clone(), lock.name.clone())
+                }
+                _ => false,
+            };
+            if records.iter().any(frees) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Whether the lock of a job may be about to be freed by a record in the list of another queue, which is done apart
-    /// from this one. In one list the locks come first.
+    /// from this one.
     fn may_be_freed(&self, push: &Outgoing, said: &mut Said) -> bool {
         let has_parts = (self.queues.iter()).any(|queue| self.ledger.part(queue).is_some());
         let since = said.refused.entry(push.id.clone());
