@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use sha2::{Digest as _, Sha256};
-
 use super::{Cache, Error, Store};
 
 /// A lock of a cache store, held or not.
@@ -27,13 +25,6 @@ pub fn random_owner() -> String {
     std::iter::repeat_with(fastrand::alphanumeric)
         .take(16)
         .collect()
-}
-
-/// The owner that stands for this key: always the same 16 letters and digits.
-pub(crate) fn owner_of(key: &str) -> String {
-    let digest = Sha256::digest(key);
-    let bytes = digest[..8].try_into().expect("there are 32");
-    format!("{:016x}", u64::from_be_bytes(bytes))
 }
 
 impl Cache {

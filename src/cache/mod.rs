@@ -28,7 +28,6 @@ pub use error::Error;
 pub use file::{FileStore, FileStoreOptions};
 pub use limiter::{DurationLimiter, RateLimiter, Span};
 pub(crate) use lock::free_lock;
-pub(crate) use lock::owner_of;
 pub use lock::{Lock, random_owner};
 pub use redis::RedisStore;
 pub use signal::{Maintenance, Signals, Watched, count_exception, keys};

@@ -80,21 +80,13 @@ impl Prepared {
         let Some(lock) = &self.ready.lock else {
             return Ok(self.push_to(queues).await?.0);
         };
-        if let Some(key) = &self.once {
-            // The job may have run and freed its lock. If the server does not answer, the push finds it out.
-            let known = queues.was_pushed(self.queue(), &identity(key)).await;
-            if known.unwrap_or(false) {
-                return Ok(self.push_to(queues).await?.0);
-            }
-        }
-        let is_taken = self.acquire(lock).await?;
-        if !is_taken && !self.is_own(lock).await? {
+        if !self.acquire(lock).await? {
             return Ok(Dispatched::Unique);
         }
         match self.push_to(queues).await {
             Ok((dispatched, is_new)) => {
-                if is_taken && !is_new {
-                    // The job has run meanwhile.
+                if !is_new {
+                    // That job has freed its own lock: none would free this one.
                     self.free(lock).await;
                 }
                 Ok(dispatched)
@@ -109,7 +101,7 @@ impl Prepared {
         }
     }
 
-    /// Pushes the job; false if it was pushed before.
+    /// Pushes the job; false if another one was pushed under its key before.
     async fn push_to(&self, queues: &dyn Queue) -> Result<(Dispatched, bool), DispatchError> {
         let push = &self.ready.push;
         if self.once.is_none() && push.claim.is_none() {
@@ -129,7 +121,7 @@ impl Prepared {
             return Err(DispatchError::Refused(why.into()));
         }
         let id = match &self.once {
-            Some(key) => identity(key),
+            Some(key) => format!("once:{key}"),
             None => random_id().to_string(),
         };
         let remembered = if self.once.is_some() { DAY } else { A_WHILE };
@@ -142,7 +134,9 @@ impl Prepared {
             PushedOnce::Now { locked: 0 } => Ok((self.queued(self.ready.uuid.clone()), true)),
             PushedOnce::Now { .. } => Ok((Dispatched::Unique, true)),
             PushedOnce::Before { note } if !note.is_empty() => {
-                Ok((self.queued(JobUuid::from(&*note)), false))
+                // After a lost reply, it is this push that is recognized.
+                let is_this_one = *note == *self.ready.uuid.as_str();
+                Ok((self.queued(JobUuid::from(&*note)), is_this_one))
             }
             PushedOnce::Before { .. } => Ok((Dispatched::Unique, false)),
         }
@@ -176,27 +170,12 @@ impl Prepared {
         }
     }
 
-    /// Whether a lock that is taken is that of this job: of an earlier push under the same key, whose outcome is not known.
-    async fn is_own(&self, lock: &Lock) -> Result<bool, DispatchError> {
-        let Some(handle) = self.handle(lock)?.filter(|_| self.once.is_some()) else {
-            return Ok(false);
-        };
-        let owner = handle.current_owner().await;
-        let owner = owner.map_err(|error| DispatchError::Refused(error.into()))?;
-        Ok(owner.as_deref() == Some(&*lock.owner))
-    }
-
     /// Frees the lock of a job that was not pushed; if that fails, the lock runs out.
     pub(super) async fn free(&self, lock: &Lock) {
         if let Ok(Some(handle)) = self.handle(lock) {
             let _ = handle.release().await;
         }
     }
-}
-
-/// The identity of pushes under a key of `once`.
-fn identity(key: &str) -> String {
-    format!("once:{key}")
 }
 
 /// Unix seconds; times before 1970 are 0, which is due.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::app::{Answers, Facts, Made, Manifest, Missing};
-use crate::cache::{name, owner_of, random_owner};
+use crate::cache::{name, random_owner};
 use crate::connection::LockPlace;
 use crate::payload::{
     BuildError, DelayError, HorizonFields, Inherited, JobId, JobUuid, NewPayload, Version,
@@ -272,17 +272,15 @@ impl Planned {
         let (name, destination) = destination(services, Some(&self.connection))?;
         queues(name, destination)?;
         let mut tried = self.clone();
-        tried.lock(services, None, |_| false)?;
+        tried.lock(services, |_| false)?;
         let inherited = Inherited::default();
         tried.draft.build(services, &inherited, name).map(drop)
     }
 
-    /// The lock that the job needs, if it is unique; its owner is written into the job from now on. A push that is
-    /// repeated under this key has the same owner, and so finds its own lock.
+    /// The lock that the job needs, if it is unique; its owner is written into the job from now on.
     pub(crate) fn lock(
         &mut self,
         services: &Services,
-        once: Option<&str>,
         can_claim: impl Fn(&LockPlace) -> bool,
     ) -> Result<Option<Lock>, DispatchError> {
         let facts = &self.draft.facts;
@@ -308,7 +306,7 @@ impl Planned {
             _ if cache.is_shared() => Kept::Elsewhere,
             _ => Kept::Nowhere,
         };
-        let owner = once.map_or_else(random_owner, owner_of);
+        let owner = random_owner();
         if facts.is_queueable && services.version.is_at_least(13, 24) {
             let owner = Value::from(&*owner).to_bytes();
             let command = ObjectText::parse(&self.draft.command).map_err(EditError::from)?;
