@@ -974,7 +974,7 @@ fn an_old_note_leaves_what_another_worker_wrote_alone() {
     eventually("the job runs", SOON, || {
         worker.stdout().contains("RUNNING").then_some(())
     });
-    // A note that is not older than this is that of a worker which can be reached.
+    // Time is the subject: notes of less than two seconds are not looked at as old ones.
     std::thread::sleep(Duration::from_millis(2100));
     horizons.restart();
     scene.push(&Scene::payload("next", "Ok", &json!({})));

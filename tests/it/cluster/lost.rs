@@ -83,6 +83,7 @@ fn ask(
 fn answer(mut server: TcpStream, mut client: TcpStream, is_cut: &AtomicBool, delay: &AtomicU64) {
     let mut bytes = vec![0; 1 << 16];
     while let Ok(length @ 1..) = server.read(&mut bytes) {
+        // Time is the subject: the connection is slow.
         std::thread::sleep(Duration::from_millis(delay.load(Ordering::SeqCst)));
         if is_cut.load(Ordering::SeqCst) || client.write_all(&bytes[..length]).is_err() {
             break;
