@@ -51,8 +51,8 @@ pub(crate) fn servers_away() -> watch::Receiver<usize> {
     AWAY.subscribe()
 }
 
-/// How long a slot counts as not served after that was noted last.
-const FORGOTTEN: Duration = Duration::from_secs(30);
+/// How long what was noted of a slot of a cluster counts, if no command for it is sent.
+pub(super) const FORGOTTEN: Duration = Duration::from_secs(30);
 
 /// How long after another process of this machine this one may notice that a server is away.
 const NOTICE: Duration = Duration::from_millis(500);

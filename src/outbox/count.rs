@@ -276,6 +276,7 @@ mod tests {
     use crate::outbox::follow_up::random_token;
     use crate::outbox::follow_ups::tests::follower;
     use crate::queue::MemoryQueue;
+    use crate::queue::faulty::push_of;
 
     /// Workers of two connections can share a list of follow-ups, and the queues of one are not those of the other.
     #[test]
@@ -296,16 +297,10 @@ mod tests {
             name: None,
             trace: None,
         };
-        let push = Push {
-            queue: "orders".into(),
-            payload: b"{}".to_vec(),
-            due: None,
-            claim: None,
-        };
         // `None` is in records of earlier versions.
         for own in [None, Some("redis")] {
             let effect = worker.push_to_php(&count(own), "orders".into(), b"{}".to_vec());
-            assert_eq!(effect, Effect::Push(push.clone()));
+            assert_eq!(effect, Effect::Push(push_of("orders")));
             assert_eq!(worker.for_php(&count(own)).connection, "redis");
         }
         let other = count(Some("sqs"));

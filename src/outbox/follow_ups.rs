@@ -456,8 +456,8 @@ pub(super) mod tests {
     use super::*;
     use crate::cache::{FileStore, FileStoreOptions, Stores};
     use crate::outbox::follow_up::Wanted;
-    use crate::queue::faulty::{Fault, Server};
-    use crate::queue::{Connections, Destination, FailoverQueue, Inner, MemoryQueue, Once, Push};
+    use crate::queue::faulty::{Fault, Server, push_of};
+    use crate::queue::{Connections, Destination, FailoverQueue, Inner, MemoryQueue, Once};
 
     pub(in crate::outbox) fn follower(
         queue: &Arc<MemoryQueue>,
@@ -496,6 +496,20 @@ pub(super) mod tests {
             ..Services::default()
         };
         (cache, services)
+    }
+
+    /// Does all that the records say; returns how many jobs are queued then.
+    async fn pending_after_all(queue: &Arc<MemoryQueue>, services: Services) -> u64 {
+        let (left, last) = (Arc::<Left>::default(), CancellationToken::new());
+        let follower = follower(queue, services, &left, &last);
+        let following = tokio::spawn(keep_following(follower));
+        // In paused time.
+        while !queue.spool(Spool::FollowUps).is_empty() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        last.cancel();
+        assert_eq!(following.await.unwrap(), Drained::All);
+        queue.sizes(&"default".into()).await.unwrap().pending
     }
 
     /// A push to the worker's own connection.
@@ -572,30 +586,16 @@ pub(super) mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_job_that_another_worker_has_pushed_is_not_pushed_again() {
         let queue = Arc::new(MemoryQueue::new(None));
-        let push = Push {
-            queue: "default".into(),
-            payload: b"{}".to_vec(),
-            due: None,
-            claim: None,
-        };
         let once = Once {
             id: "pushed",
             remembered: Duration::from_secs(60),
             note: "1",
         };
-        queue.push_once(&[push], once).await.unwrap();
+        queue.push_once(&[push_of("default")], once).await.unwrap();
         for id in ["pushed", "new"] {
             queue.spool_record(Spool::FollowUps, FollowUp::Push(to_default(id)).to_record());
         }
-        let (left, last) = (Arc::<Left>::default(), CancellationToken::new());
-        let follower = follower(&queue, Services::default(), &left, &last);
-        let following = tokio::spawn(keep_following(follower));
-        while !queue.spool(Spool::FollowUps).is_empty() {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        last.cancel();
-        assert_eq!(following.await.unwrap(), Drained::All);
-        assert_eq!(queue.sizes(&"default".into()).await.unwrap().pending, 2);
+        assert_eq!(pending_after_all(&queue, Services::default()).await, 2);
     }
 
     /// The lock of a chain's next job is freed further on in the list, by a record that is not read together with it.
@@ -623,15 +623,7 @@ pub(super) mod tests {
         }));
         (0..PAGE).for_each(|number| note(unlock(format!("other{number}"), "other")));
         note(unlock("step".to_owned(), "before"));
-        let (left, last) = (Arc::<Left>::default(), CancellationToken::new());
-        let follower = follower(&queue, services, &left, &last);
-        let following = tokio::spawn(keep_following(follower));
-        while !queue.spool(Spool::FollowUps).is_empty() {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        last.cancel();
-        assert_eq!(following.await.unwrap(), Drained::All);
-        assert_eq!(queue.sizes(&"default".into()).await.unwrap().pending, 1);
+        assert_eq!(pending_after_all(&queue, services).await, 1);
         let owner = before.current_owner().await.unwrap();
         assert_eq!(owner.as_deref(), Some("me"));
     }

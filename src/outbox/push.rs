@@ -134,7 +134,7 @@ impl Follower {
             }
             let frees = |record: &Vec<u8>| match serde_json::from_slice(record) {
                 Ok(FollowUp::Unlock { store, name, .. }) => {
-                    (store, name) == (lock.store.clone(), lock.name.clone())
+                    store == lock.store && name == lock.name
                 }
                 _ => false,
             };

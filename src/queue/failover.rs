@@ -335,7 +335,7 @@ impl Queue for FailoverQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::faulty::{Fault, Server};
+    use crate::queue::faulty::{Fault, Server, push_of};
 
     struct Scene {
         servers: [Arc<Server>; 2],
@@ -356,18 +356,12 @@ mod tests {
         }
 
         async fn push(&self, id: &str) -> Result<PushedOnce, Error> {
-            let push = Push {
-                queue: "default".into(),
-                payload: b"{}".to_vec(),
-                due: None,
-                claim: None,
-            };
             let once = Once {
                 id,
                 remembered: Duration::from_secs(60),
                 note: "",
             };
-            self.failover.push_once(&[push], once).await
+            self.failover.push_once(&[push_of("default")], once).await
         }
 
         async fn pending(&self) -> [u64; 2] {

@@ -19,6 +19,16 @@ use crate::time::UnixSeconds;
 pub(crate) const NOW: UnixSeconds = UnixSeconds(1_760_000_000);
 pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(90);
 
+/// A push without a lock.
+pub(crate) fn push_of(queue: &str) -> Push {
+    Push {
+        queue: queue.into(),
+        payload: b"{}".to_vec(),
+        due: None,
+        claim: None,
+    }
+}
+
 /// What happens to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {

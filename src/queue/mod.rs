@@ -458,7 +458,7 @@ impl Error {
         }
     }
 
-    /// The same for a call that is carried out in part, if this is so.
+    /// The same, if a part of the call or an earlier try of it may have been carried out.
     pub(crate) fn doubtful_if(self, is_begun: bool) -> Self {
         if is_begun { self.doubtful() } else { self }
     }

@@ -39,24 +39,18 @@ pub(crate) async fn push_surely(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::faulty::{Fault, Server};
+    use crate::queue::faulty::{Fault, Server, push_of};
 
     /// Pushes one job to a server on which the tries go like this.
     async fn push(faults: impl IntoIterator<Item = Fault>) -> (Result<PushedOnce, Error>, usize) {
         let server = Server::new();
         server.next("push_once", faults.into_iter().map(Some));
-        let push = Push {
-            queue: "default".into(),
-            payload: b"{}".to_vec(),
-            due: None,
-            claim: None,
-        };
         let once = Once {
             id: "a",
             remembered: Duration::from_secs(60),
             note: "",
         };
-        let pushed = push_surely(&*server, &[push], once).await;
+        let pushed = push_surely(&*server, &[push_of("default")], once).await;
         (pushed, server.calls("push_once").len())
     }
 

@@ -856,13 +856,20 @@ fn a_worker_of_a_connection_that_php_does_not_know_is_no_supervisor() {
     let port = scene.redis.port();
     let extra = format!("[connections.extra]\nport = {port}\nprefix = \"shop-\"\n");
     std::fs::write(file, settings + &extra).unwrap();
-    scene.dispatch("job", "Ok", &json!({}));
-    let args = ["queue:work", "extra", "--sleep=0.1", "--max-jobs=1"];
+    let args = ["queue:work", "extra", "--sleep=0.1"];
     let mut worker = ManagedChild::spawn(scene.command(&args));
-    worker.succeeds_within(SOON);
+    // It reads the monitored tags each time that it renews its records, which it removes when it ends.
+    eventually("it writes for Horizon", SOON, || {
+        let stats: String = scene.redis.query(&[b"INFO", b"commandstats"]);
+        let calls = stats.split("cmdstat_smembers:calls=").nth(1)?;
+        let calls: u32 = calls.split(',').next()?.parse().unwrap();
+        (calls >= 2).then_some(())
+    });
     let keys: Vec<String> = scene.redis.query(&[b"KEYS", format!("{P}*").as_bytes()]);
     let is_register = |key: &&String| key.contains("master") || key.contains("supervisor");
     assert_eq!(keys.iter().find(is_register), None, "{}", worker.describe());
+    worker.signal(Signal::TERM);
+    worker.succeeds_within(SOON);
 }
 
 /// The first attempt gives the record the time of a pending job; both are written together.

@@ -16,6 +16,13 @@ fn queue(options: &RedisOptions) -> RedisQueue {
     RedisQueue::new(Redis::new(options).unwrap(), RedisQueueOptions::default())
 }
 
+/// A directory with a key and a certificate of its own.
+fn home() -> tempfile::TempDir {
+    let home = tempfile::tempdir().unwrap();
+    certificate(home.path());
+    home
+}
+
 /// A key and a self-signed certificate for `localhost`.
 pub(crate) fn certificate(directory: &Path) {
     let status = Command::new("openssl")
@@ -102,9 +109,7 @@ fn tls_is_used_and_a_stranger_is_not_trusted() {
 #[tokio::test]
 #[ignore = "needs openssl"]
 async fn a_server_is_trusted_as_far_as_the_app_says() {
-    let (home, stranger) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    certificate(home.path());
-    certificate(stranger.path());
+    let [home, stranger] = [(); 2].map(|()| home());
     let path = |name: &str| home.path().join(name).to_str().unwrap().to_owned();
     let (own, key) = (path("cert.pem"), path("key.pem"));
     let start = |auth: &str| {
@@ -220,9 +225,7 @@ fn trusted(home: &Path) -> TlsOptions {
 #[tokio::test]
 #[ignore = "needs openssl"]
 async fn all_nodes_of_a_cluster_are_reached_over_tls() {
-    let (home, stranger) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    certificate(home.path());
-    certificate(stranger.path());
+    let [home, stranger] = [(); 2].map(|()| home());
     let cluster = Cluster::secured(&secured(home.path()));
     let options = |tls| RedisOptions {
         address: RedisAddress::Cluster {
@@ -266,9 +269,7 @@ async fn all_nodes_of_a_cluster_are_reached_over_tls() {
 #[tokio::test]
 #[ignore = "needs openssl"]
 async fn sentinels_and_the_master_that_they_name_are_reached_over_tls() {
-    let (home, stranger) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    certificate(home.path());
-    certificate(stranger.path());
+    let [home, stranger] = [(); 2].map(|()| home());
     let secured = secured(home.path());
     let secured: Vec<&str> = secured.iter().map(String::as_str).collect();
     let master = RedisServer::start_with(&[&["--save", ""][..], &secured].concat());

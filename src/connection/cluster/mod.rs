@@ -26,7 +26,7 @@ use tokio::time::Instant;
 
 use super::Error;
 use super::address::Address;
-use super::presence::Presence;
+use super::presence::{FORGOTTEN, Presence};
 use super::redis::{Arg, Node, RedisOptions};
 use crate::shown::with_causes;
 
@@ -47,8 +47,8 @@ pub(super) struct Cluster {
     is_stale: AtomicBool,
     /// Slots for which a command has waited in vain.
     unserved: Mutex<HashMap<Option<u16>, Unserved>>,
-    /// Masters that were asked for a sign of life.
-    knocks: Mutex<HashMap<Address, Knock>>,
+    /// Masters that were asked for a sign of life, and since when.
+    knocks: Mutex<HashMap<Address, (Instant, Knock)>>,
     presence: Arc<Presence>,
 }
 
@@ -79,8 +79,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const IMPATIENCE: Duration = Duration::from_secs(1);
 /// How long a command waits for a sign of life of a master that was silent.
 const KNOCK: Duration = Duration::from_millis(500);
-/// How long after that what is known of such a slot counts.
-const FORGOTTEN: Duration = Duration::from_secs(30);
 /// The wait before a command is sent again.
 const PAUSE: Duration = Duration::from_millis(50);
 /// How often a command is sent on at once.
@@ -257,12 +255,16 @@ impl Cluster {
     async fn knock(&self, master: &Address) -> Result<bool, Error> {
         let node = self.node(master)?;
         let knocks = || self.knocks.lock().unwrap_or_else(PoisonError::into_inner);
-        let knock = (knocks().entry(master.clone()))
-            .or_insert_with(|| {
+        let knock = {
+            let (mut knocks, now) = (knocks(), Instant::now());
+            // An answer from then, which no call has looked at, says nothing about the master now.
+            knocks.retain(|_, (since, _)| now < *since + FORGOTTEN);
+            let asked = knocks.entry(master.clone()).or_insert_with(|| {
                 let ping = tokio::spawn(async move { node.ping().await });
-                ping.map(drop).boxed().shared()
-            })
-            .clone();
+                (now, ping.map(drop).boxed().shared())
+            });
+            asked.1.clone()
+        };
         let has_ended = tokio::time::timeout(KNOCK, knock).await.is_ok();
         if has_ended {
             knocks().remove(master);

@@ -339,3 +339,31 @@ fn open(options: &DatabaseOptions) -> Result<Box<dyn Pool>, Error> {
         kind => Err(Error::NoDriver(kind.feature())),
     }
 }
+
+#[cfg(all(test, feature = "postgres"))]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn databases_are_the_same_if_their_tables_have_the_same_names() {
+        let database = |change: fn(&mut DatabaseOptions)| {
+            let mut options = DatabaseOptions::new("main", DatabaseKind::Postgres);
+            options.host = "h".to_owned();
+            change(&mut options);
+            Database::new(&options).unwrap()
+        };
+        let one = database(|_| ());
+        assert!(one.is_same(&database(|options| options.name = "other".to_owned())));
+        let others: [fn(&mut DatabaseOptions); 4] = [
+            |options| options.database = "other".to_owned(),
+            |options| options.host = "other".to_owned(),
+            |options| options.search_path = Some("other".to_owned()),
+            // `"$user"` can be in the path.
+            |options| options.username = "other".to_owned(),
+        ];
+        for change in others {
+            let other = database(change);
+            assert!(!one.is_same(&other), "{other:?}");
+        }
+    }
+}

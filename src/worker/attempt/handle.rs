@@ -63,11 +63,9 @@ impl Attempt {
             .judge(&routed, &info, &rules, &mut outcome, request)
             .await;
         let cancelled = context.cancelled_batches();
-        let told = completion.tell_cancelled(&triage.app, &info, &cancelled);
-        if matches!(decision, Decision::Delete | Decision::DeleteMissing) {
-            effects.extend(told);
-        } else if !matches!(decision, Decision::Fail(_)) {
-            self.push_before_the_end(&info, told).await;
+        if !cancelled.is_empty() && !matches!(decision, Decision::Fail(_)) {
+            let told = completion.tell_cancelled(&triage.app, &info, &cancelled);
+            effects.extend(Box::pin(self.before_the_end(&info, &decision, told)).await);
         }
         log_outcome(&info, &outcome, &decision, ran.is_stuck, elapsed);
         if let Decision::Fail(failure) = decision {

@@ -154,9 +154,17 @@ impl Attempt {
         Effect::Record(record)
     }
 
-    /// Pushes what PHP is to hear of an attempt that does not end its job. A release has no effects: these come before it,
-    /// as in Laravel, so that nothing is missing if the worker dies in between.
-    pub(super) async fn push_before_the_end(&self, info: &JobInfo, effects: Vec<Effect>) {
+    /// Effects of an attempt that ends its job, which belong to that end. If the job goes back to its queue, they are carried
+    /// out now: a release has no effects, and as in Laravel they are not missing if the worker dies in between.
+    pub(super) async fn before_the_end(
+        &self,
+        info: &JobInfo,
+        decision: &Decision,
+        effects: Vec<Effect>,
+    ) -> Vec<Effect> {
+        if matches!(decision, Decision::Delete | Decision::DeleteMissing) {
+            return effects;
+        }
         let queue = &self.shared.leases.queue;
         for effect in effects {
             let Effect::Push(Push {
@@ -173,6 +181,7 @@ impl Attempt {
                 );
             }
         }
+        Vec::new()
     }
 
     pub(super) async fn settle(&self, ending: Ending) {

@@ -2,18 +2,16 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use artisand::queue::{
-    Effect, Ledger as _, Once, PopRequest, Push, PushedOnce, Queue as _, Settled, Settlement, Spool,
+    Effect, Ledger as _, Once, Push, PushedOnce, Queue as _, Settled, Settlement, Spool,
 };
-use artisand::time::UnixSeconds;
 use rustix::process::Signal;
 
-use super::{payload, push, work};
+use super::{payload, push, request, work};
 use crate::contract::name;
 use crate::harness::cluster::Cluster;
 use crate::harness::process::until;
@@ -169,15 +167,15 @@ async fn ends_and_pushes_whose_replies_are_lost_are_done_once() {
     for (round, is_lost) in [(0, false), (3, true)] {
         let lose = || proxy.is_armed.store(is_lost, Ordering::SeqCst);
         queue.push(&names[0], &[payload(1)]).await.unwrap();
-        let request = PopRequest {
-            queues: &names,
-            max: NonZeroUsize::new(9).unwrap(),
-            now: UnixSeconds(0),
-            woken: &[],
-            selection: None,
-            thorough: false,
-        };
-        let job = Arc::new(queue.pop(request).await.unwrap().jobs.pop().unwrap());
+        let job = Arc::new(
+            queue
+                .pop(request(&names, 9))
+                .await
+                .unwrap()
+                .jobs
+                .pop()
+                .unwrap(),
+        );
         let record = Effect::Append(spool, b"record".to_vec());
         let effects = [&follow[..], &[record]].concat();
         let ends = [(job, Settlement::Finish(effects))];
@@ -264,17 +262,7 @@ async fn a_master_that_hangs_holds_up_other_queues_once() {
     queue.push(&names[2], &jobs).await.unwrap();
     let key = format!("p_queues:{{{}}}", names[0].as_str());
     let hung = cluster.node(cluster.first_master_of(&key));
-    let pop = async || {
-        let request = PopRequest {
-            queues: &names,
-            max: NonZeroUsize::MIN,
-            now: UnixSeconds(0),
-            woken: &[],
-            selection: None,
-            thorough: false,
-        };
-        queue.pop(request).await.unwrap().jobs.len()
-    };
+    let pop = async || queue.pop(request(&names, 1)).await.unwrap().jobs.len();
     hung.signal(Signal::STOP);
     assert_eq!(pop().await, 1);
     let begun = Instant::now();

@@ -34,6 +34,18 @@ fn number_of(payload: &[u8]) -> usize {
     json["id"].as_str().unwrap().parse().unwrap()
 }
 
+/// Asks for at most so many jobs.
+fn request(queues: &[QueueName], max: usize) -> PopRequest<'_> {
+    PopRequest {
+        queues,
+        max: NonZeroUsize::new(max).unwrap(),
+        now: Clock::System.now(),
+        woken: &[],
+        selection: None,
+        thorough: false,
+    }
+}
+
 /// Rests before a call is repeated that failed, as a worker does. Time is the subject: a cluster tells no event when it
 /// serves a slot again.
 async fn rest() {
@@ -51,15 +63,7 @@ async fn work(
     let mut ran = BTreeMap::new();
     loop {
         let over = is_over.load(Ordering::SeqCst);
-        let request = PopRequest {
-            queues: &queues,
-            max: NonZeroUsize::new(8).unwrap(),
-            now: Clock::System.now(),
-            woken: &[],
-            selection: None,
-            thorough: false,
-        };
-        let Ok(popped) = queue.pop(request).await else {
+        let Ok(popped) = queue.pop(request(&queues, 8)).await else {
             rest().await;
             continue;
         };
