@@ -58,14 +58,14 @@ impl Follower {
     ) -> Done {
         let what = "clean up a batch";
         let Some(batches) = &self.services.batches else {
-            said.problem(what, NO_BATCHES.to_owned());
+            self.problem(said, what, NO_BATCHES.to_owned());
             return Done::Left(counted.len());
         };
         let (records, ended) = apart(counted);
         match batches.forget_marks(batch, &ended).await {
             Ok(()) => self.advance(hold, &records, &[], said).await,
             Err(error) => {
-                said.problem(what, with_causes(&error));
+                self.problem(said, what, with_causes(&error));
                 Done::Left(records.len())
             }
         }
@@ -83,7 +83,7 @@ impl Follower {
     ) -> Done {
         let all = counts.len() + counted.len();
         let Some(batches) = &self.services.batches else {
-            said.problem(COUNTING, NO_BATCHES.to_owned());
+            self.problem(said, COUNTING, NO_BATCHES.to_owned());
             return Done::Left(all);
         };
         let may = || hold.lasts();
@@ -95,7 +95,7 @@ impl Follower {
             Ok(None) => return Done::Lost,
             Err(error) => {
                 *is_away = error.is_lost_connection();
-                said.problem(COUNTING, with_causes(&error));
+                self.problem(said, COUNTING, with_causes(&error));
                 return Done::Left(all);
             }
         };
@@ -154,7 +154,7 @@ impl Follower {
             Ok(None) => return Done::Lost,
             Err(error) => {
                 *is_away = error.is_lost_connection();
-                said.problem(COUNTING, with_causes(&error));
+                self.problem(said, COUNTING, with_causes(&error));
                 return Done::Left(for_php.len());
             }
         };
@@ -239,7 +239,11 @@ impl Follower {
     ) -> Done {
         let count = &noted.what;
         let Some(queue) = &count.queue else {
-            said.problem("let PHP run a batch's callbacks", NO_PHP_QUEUE.to_owned());
+            self.problem(
+                said,
+                "let PHP run a batch's callbacks",
+                NO_PHP_QUEUE.to_owned(),
+            );
             return Done::Left(1);
         };
         let (hand_over, trace) = (self.for_php(count), count.trace.as_ref());
@@ -258,7 +262,7 @@ impl Follower {
                 self.advance(hold, &[noted.record], &[push], said).await
             }
             Err(error) => {
-                said.problem("let PHP run a batch's callbacks", with_causes(&error));
+                self.problem(said, "let PHP run a batch's callbacks", with_causes(&error));
                 Done::Left(1)
             }
         }

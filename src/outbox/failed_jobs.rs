@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::connection::Reconnect;
 use crate::failed::{FailedJob, FailedJobs, Recorded};
+use crate::outbox::OnRefusal;
 use crate::outbox::lease::{Drained, Lease, Progress, list_unreachable};
 use crate::outbox::parts::{Part, Parts, worst};
 use crate::queue::{Ledger, QueueName, Spool};
@@ -34,6 +35,7 @@ pub(crate) struct Recorder {
     pub(crate) passes: watch::Sender<Passes>,
     /// Number of failed jobs whose aftermath PHP still writes to a database that takes one writer at a time.
     pub(crate) failing: watch::Receiver<usize>,
+    pub(crate) on_refusal: OnRefusal,
 }
 
 /// What was already logged, so that it is not logged every second.
@@ -242,6 +244,7 @@ impl Recorder {
                         drained = drained.or(Drained::Later);
                     }
                     Err(error) => {
+                        self.on_refusal.tell("record a failed job");
                         said.refusal(&error, &self.store);
                         drained = Drained::Failed;
                         left += 1;

@@ -33,6 +33,7 @@ use crate::batch::{Batches, Ended};
 use crate::cache::{self, Cache};
 use crate::connection::Reconnect;
 use crate::handler::Services;
+use crate::outbox::OnRefusal;
 use crate::outbox::follow_up::{Count, FollowUp, Outgoing};
 use crate::outbox::lease::{Drained, Hold, Lease, Progress, list_unreachable};
 use crate::outbox::left::Left;
@@ -56,6 +57,7 @@ pub(crate) struct Follower {
     /// Cancelled when no more records will be left.
     pub(crate) last: CancellationToken,
     pub(crate) progress: Progress,
+    pub(crate) on_refusal: OnRefusal,
 }
 
 /// Number of records read at once: as many endings as a batch takes in one transaction.
@@ -90,7 +92,7 @@ pub(super) struct Said {
 }
 
 impl Said {
-    pub(super) fn problem(&mut self, what: &'static str, error: String) {
+    fn problem(&mut self, what: &'static str, error: String) {
         if self.problems.len() >= MOST_PROBLEMS {
             self.problems.clear();
         }
@@ -193,6 +195,12 @@ impl Done {
 }
 
 impl Follower {
+    /// Something could not be done and stays in the list.
+    pub(super) fn problem(&self, said: &mut Said, what: &'static str, error: String) {
+        self.on_refusal.tell(what);
+        said.problem(what, error);
+    }
+
     /// Walks through the list from where the course says, and notes there where to begin the next time.
     async fn drain(&self, ledger: &Arc<dyn Ledger>, course: &mut Course) -> Drained {
         let mut lease = match Lease::take(ledger, Spool::FollowUps, &self.progress).await {
@@ -270,7 +278,11 @@ impl Follower {
                 }
                 Ok(what) => others.push(Noted { record, what }),
                 Err(error) => {
-                    said.problem("read a record in artisand:follow-ups", error.to_string());
+                    self.problem(
+                        said,
+                        "read a record in artisand:follow-ups",
+                        error.to_string(),
+                    );
                     left += 1;
                 }
             }
@@ -326,7 +338,7 @@ impl Follower {
             Ok(_) => Done::All,
             // The key that a job is to be pushed to is no queue. Other records have nothing to do with that.
             Err(error) if error.is_wrong_kind() => {
-                said.problem("push a job", with_causes(&error));
+                self.problem(said, "push a job", with_causes(&error));
                 Done::Left(records.len())
             }
             Err(error) => Done::Unreachable(error),
@@ -354,7 +366,7 @@ impl Follower {
                     }
                     Err((what, error)) => {
                         said.held.insert((store.clone(), name.clone()));
-                        said.problem(what, error);
+                        self.problem(said, what, error);
                         Done::Left(1)
                     }
                 };
@@ -377,7 +389,7 @@ impl Follower {
         match done {
             Ok(()) => self.advance(hold, &[noted.record], &[], said).await,
             Err((what, error)) => {
-                said.problem(what, error);
+                self.problem(said, what, error);
                 Done::Left(1)
             }
         }
@@ -475,6 +487,7 @@ pub(super) mod tests {
             left: Arc::clone(left),
             last: last.clone(),
             progress: Progress::default(),
+            on_refusal: OnRefusal::new(|_| {}),
         }
     }
 

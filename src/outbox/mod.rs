@@ -14,3 +14,26 @@ pub(crate) mod lease;
 pub(crate) mod left;
 mod parts;
 mod push;
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Told of each time that a store, a cache or a queue has refused what an ended job has left to do, and what that was.
+#[derive(Clone)]
+pub(crate) struct OnRefusal(Arc<dyn Fn(&'static str) + Send + Sync>);
+
+impl OnRefusal {
+    pub(crate) fn new(told: impl Fn(&'static str) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(told))
+    }
+
+    fn tell(&self, what: &'static str) {
+        (self.0)(what);
+    }
+}
+
+impl fmt::Debug for OnRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OnRefusal").finish_non_exhaustive()
+    }
+}

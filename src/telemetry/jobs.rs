@@ -84,6 +84,11 @@ struct CallLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RefusalLabels {
+    kind: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct SinkLabels {
     sink: &'static str,
 }
@@ -108,6 +113,7 @@ struct Inner {
     lost: Family<QueueLabels, Counter>,
     calls: Histograms<CallLabels>,
     call_errors: Family<CallLabels, Counter>,
+    refusals: Family<RefusalLabels, Counter>,
     listeners: ListenerFigures,
     lost_records: Family<SinkLabels, Counter>,
 }
@@ -236,6 +242,7 @@ impl JobFigures {
             lost: Family::default(),
             calls: Family::new_with_constructor(round_trip_histogram),
             call_errors: Family::default(),
+            refusals: Family::default(),
             listeners: ListenerFigures::default(),
             lost_records: Family::default(),
         }))
@@ -292,6 +299,11 @@ impl JobFigures {
             "redis_errors",
             "Calls to Redis that failed",
             all.call_errors.clone(),
+        );
+        registry.register(
+            "store_errors",
+            "Times that a database, a cache or a queue refused what an ended job has left to do, which is tried again",
+            all.refusals.clone(),
         );
         registry.register(
             "telemetry_errors",
@@ -577,6 +589,10 @@ impl Observer for JobFigures {
             }
             Event::ReservationLost(queue) => {
                 self.0.lost.get_or_create(&self.0.of_queue(queue)).inc();
+            }
+            Event::Refused(what) => {
+                let kind = (*what).to_owned();
+                self.0.refusals.get_or_create(&RefusalLabels { kind }).inc();
             }
             Event::WorkerPausing => self.state().is_paused = true,
             Event::WorkerResuming => self.state().is_paused = false,

@@ -6,7 +6,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::event::Observers;
+use super::event::{Event, Observers};
 use super::options::WorkerOptions;
 use super::outbox_tasks::{Following, Recording};
 use super::renew::Renewals;
@@ -17,6 +17,7 @@ use super::stop::Control;
 use super::watchdog::{Turns, Watchdog};
 use crate::failed::FailedJobs;
 use crate::handler::Services;
+use crate::outbox::OnRefusal;
 use crate::outbox::left::{Left, LeftDone};
 use crate::process::pool::Pool;
 use crate::queue::{Ledger, Queue};
@@ -86,16 +87,27 @@ impl Background {
             over_at: OnceLock::new(),
         };
         let settling = tokio::spawn(keep_settling(settler, received));
+        let on_refusal = OnRefusal::new({
+            let observers = observers.clone();
+            move |what| observers.emit(&Event::Refused(what))
+        });
         let following = Following::start(
             (queue, ledger, &options.queues),
             Arc::clone(services),
             options.connection.clone(),
             Arc::clone(&left),
             options.clock,
+            on_refusal.clone(),
         );
         let helpers = start_watching(&premises);
         let recording = premises.failed_jobs.map(|store| {
-            Recording::start((ledger, &options.queues), store, spooled, options.clock)
+            Recording::start(
+                (ledger, &options.queues),
+                store,
+                spooled,
+                options.clock,
+                on_refusal,
+            )
         });
         let background = Self {
             helpers,

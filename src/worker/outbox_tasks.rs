@@ -13,7 +13,7 @@ use crate::handler::Services;
 use crate::outbox::failed_jobs::{Passes, Recordings};
 use crate::outbox::lease::{Drained, Progress};
 use crate::outbox::left::Left;
-use crate::outbox::{failed_jobs, follow_ups};
+use crate::outbox::{OnRefusal, failed_jobs, follow_ups};
 use crate::queue::{ConnectionName, Ledger, Queue, QueueName};
 use crate::time::Clock;
 use crate::worker::stop::Orders;
@@ -41,6 +41,7 @@ impl Recording {
         store: Arc<FailedJobs>,
         spooled: Arc<Notify>,
         clock: Clock,
+        on_refusal: OnRefusal,
     ) -> Self {
         let (last, progress) = (CancellationToken::new(), Progress::default());
         let (passes, seen) = watch::channel(Passes::default());
@@ -56,6 +57,7 @@ impl Recording {
             progress: progress.clone(),
             passes,
             failing: is_failing,
+            on_refusal,
         };
         let task = tokio::spawn(failed_jobs::keep_recording(recorder));
         Self {
@@ -95,6 +97,7 @@ impl Following {
         connection: ConnectionName,
         left: Arc<Left>,
         clock: Clock,
+        on_refusal: OnRefusal,
     ) -> Self {
         let (last, progress) = (CancellationToken::new(), Progress::default());
         let task = follow_ups::Follower {
@@ -107,6 +110,7 @@ impl Following {
             left,
             last: last.clone(),
             progress: progress.clone(),
+            on_refusal,
         };
         let task = tokio::spawn(follow_ups::keep_following(task));
         Self {

@@ -66,7 +66,10 @@ pub(crate) struct Served {
 
 impl Served {
     pub(crate) fn start(redis: &RedisServer, args: &[&str]) -> Self {
-        let workplace = Workplace::new(redis, "", 90, MAPPINGS);
+        Self::start_in(Workplace::new(redis, "", 90, MAPPINGS), args)
+    }
+
+    fn start_in(workplace: Workplace, args: &[&str]) -> Self {
         let socket = format!("--metrics=unix:{}", workplace.path().join("http").display());
         let args = [&["queue:work", "redis", &socket], args].concat();
         let worker = ManagedChild::spawn(workplace.artisand(&args));
@@ -221,6 +224,46 @@ fn a_redis_that_is_away_is_no_reason_to_restart_the_worker() {
     redis.restart();
     served.shows("/metrics", &["artisand_redis_up 1"]);
     served.shows("/readyz", &[r#"{"status":"ok""#]);
+    served.worker.signal(Signal::TERM);
+    served.worker.succeeds_within(SOON);
+}
+
+#[test]
+fn refusals_of_the_apps_stores_are_counted() {
+    let redis = RedisServer::start();
+    let settings = "settings = 'manifest'\nmanifest = 'artisand.json'\napp = '.'\n";
+    let workplace = Workplace::with_settings(&redis, &(settings.to_owned() + MAPPINGS));
+    let base = workplace.path();
+    // The file that is to hold failed jobs is a directory.
+    let failed = base.join("failed.json");
+    std::fs::create_dir(&failed).unwrap();
+    let manifest = json!({
+        "artisand": 1, "laravel": "13.31.0", "generated_at": 2_000_000_000,
+        "paths": {"base": base, "storage": base.join("storage")},
+        "config": {
+            "queue": {
+                "default": "redis",
+                "connections": {"redis": {"driver": "redis", "connection": "default", "queue": "default", "retry_after": 90}},
+                "failed": {"driver": "file", "path": failed},
+            },
+            "cache": {"default": "file", "stores": {"file": {"driver": "file", "path": base.join("cache")}}},
+            "database": {"redis": {"default": {"host": "127.0.0.1", "port": redis.port()}}},
+        },
+    });
+    std::fs::write(base.join("artisand.json"), manifest.to_string()).unwrap();
+    redis.query::<()>(&[b"RPUSH", b"queues:default", &payload("App\\Jobs\\Bad", "1")]);
+    let mut served = Served::start_in(workplace, &[]);
+    let figures = served.shows(
+        "/metrics",
+        &[
+            "artisand_failed_spool_jobs 1",
+            "artisand_store_errors_total{",
+        ],
+    );
+    let refused = r#"artisand_store_errors_total{kind="record a failed job"} "#;
+    assert!(figures.contains(refused), "{figures}");
+    std::fs::remove_dir(failed).unwrap();
+    served.shows("/metrics", &["artisand_failed_spool_jobs 0"]);
     served.worker.signal(Signal::TERM);
     served.worker.succeeds_within(SOON);
 }
