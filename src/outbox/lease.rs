@@ -184,3 +184,77 @@ impl Lease {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::MemoryQueue;
+
+    #[test]
+    fn a_failure_stays_a_failure() {
+        use Drained::{All, Failed, Later};
+        assert_eq!([Failed.or(All), Failed.or(Later)], [Failed, Failed]);
+        assert_eq!([All.or(Later), Later.or(Failed)], [Later, Failed]);
+    }
+
+    struct Scene {
+        ledger: Arc<dyn Ledger>,
+        progress: Progress,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            let queue = MemoryQueue::new(None);
+            queue.spool_record(Spool::FollowUps, b"{}".to_vec());
+            Self {
+                ledger: Arc::new(queue),
+                progress: Progress::default(),
+            }
+        }
+
+        async fn take(&self) -> Result<Lease, Drained> {
+            Lease::take(&self.ledger, Spool::FollowUps, &self.progress).await
+        }
+    }
+
+    /// The first holder sleeps for longer than its lease lives.
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_another_process_took_does_not_last() {
+        let scene = Scene::new();
+        let records = [b"{}".to_vec()];
+        let first = scene.take().await.unwrap().hold();
+        assert!(first.lasts().await);
+        assert_eq!(scene.take().await.err(), Some(Drained::Later));
+        tokio::time::advance(LIVES + Duration::from_millis(1)).await;
+        let second = scene.take().await.unwrap().hold();
+        assert!(!first.lasts().await);
+        assert_eq!(first.advance(&records, &[]).await.unwrap(), 0);
+        assert!(second.lasts().await);
+        assert_eq!(second.advance(&records, &[]).await.unwrap(), 1);
+        assert_eq!(scene.progress.records(), 1);
+        assert_eq!(scene.take().await.err(), Some(Drained::All));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_is_renewed_while_work_goes_on_and_work_ends_with_it() {
+        let scene = Scene::new();
+        let mut lease = scene.take().await.unwrap();
+        let work = tokio::time::sleep(LIVES * 4);
+        assert_eq!(lease.during(work).await, Some(()));
+        assert_eq!(scene.take().await.err(), Some(Drained::Later));
+        // Another process takes the list while this work goes on.
+        let (hold, ledger) = (lease.hold(), Arc::clone(&scene.ledger));
+        let work = async {
+            ledger.unlease(hold.spool, &hold.holder).await.unwrap();
+            assert!(scene.take().await.is_ok());
+            std::future::pending::<()>().await;
+        };
+        assert_eq!(lease.during(work).await, None);
+        lease.give_up().await;
+        assert_eq!(scene.take().await.err(), Some(Drained::Later));
+        tokio::time::advance(LIVES + Duration::from_millis(1)).await;
+        let last = scene.take().await.unwrap();
+        last.give_up().await;
+        assert!(scene.take().await.is_ok());
+    }
+}
