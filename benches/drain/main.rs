@@ -137,7 +137,7 @@ fn main() {
     }
     let all = Rounds(all);
     println!(
-        "{jobs} jobs, medians of {rounds} rounds; every job ran exactly once\n\n{}",
+        "{jobs} jobs, medians of {rounds} rounds; no job was left, and all that a handler counts ran exactly once\n\n{}",
         all.table()
     );
     println!("several workers\n\n{}", all.table_of_scaling());

@@ -46,7 +46,7 @@ pub(super) struct DispatchArgs {
     #[arg(long, value_name = "DELAY")]
     delay: Option<String>,
 
-    /// Dispatch each job so many times
+    /// Dispatch each job this many times
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     count: u32,
 

@@ -150,7 +150,7 @@ pub(super) struct Named<'a> {
 /// The least room in which a remark says something.
 const SHORTEST_REMARK: usize = 20;
 
-/// The beginning of a text that may have so many characters.
+/// The beginning of a text, at most this many characters long.
 pub(super) fn shortened(text: &str, most: usize) -> Cow<'_, str> {
     if text.chars().count() <= most {
         return text.into();

@@ -67,7 +67,7 @@ impl FailedJobs {
         }
     }
 
-    /// The failed jobs that were recorded last, latest first, at most so many.
+    /// The failed jobs that were recorded last, latest first, at most `max`.
     ///
     /// # Errors
     ///

@@ -62,7 +62,7 @@ impl Said {
 
     fn foreign(&mut self, error: &serde_json::Error) {
         if !std::mem::replace(&mut self.foreign, true) {
-            tracing::error!(%error, "a record in the spool is not ours; it stays there");
+            tracing::error!(%error, "a record in the spool cannot be read; it stays there");
         }
     }
 }

@@ -76,7 +76,7 @@ pub trait Ledger: Send + Sync + fmt::Debug + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// The records of workers that are still kept, at most so many: those that were written last.
+    /// The records of workers that are still kept, at most `max`: those that were written last.
     fn beats(&self, max: usize) -> Answer<'_, Vec<Vec<u8>>> {
         let _ = max;
         Box::pin(std::future::ready(Ok(Vec::new())))

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 #[cfg(feature = "cli")]
 use subtle::ConstantTimeEq as _;
 
-/// Fewest characters of a token: a guess per microsecond does not find so many.
+/// Fewest characters of a token: a guess per microsecond does not find one that long.
 const SHORTEST: usize = 16;
 
 /// What a request has to know to change something. Only its digest is kept.

@@ -38,7 +38,7 @@ impl Pane {
         Self::Workers,
     ];
 
-    /// The pane that is so many places further on, around the end.
+    /// The pane that many places further on, around the end.
     fn further(self, places: usize) -> Self {
         Self::ALL[(self as usize + places) % Self::ALL.len()]
     }

@@ -15,7 +15,7 @@ use super::tube::Tube;
 pub(super) enum Ask {
     /// Commands that concern no reserved job.
     Plain(Batch),
-    /// Up to so many jobs of one tube that are ready.
+    /// Jobs of one tube that are ready, as many as are asked for or fewer.
     Reserve { tube: Tube, most: usize },
     /// Waits for a job of one of these tubes; it goes to the jobs that were caught.
     Wait {
