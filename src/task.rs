@@ -1,5 +1,6 @@
 //! A task beside the worker, which does its last work when the worker has stopped.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -7,6 +8,9 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::shown::with_causes;
+
+/// Hears how many records of jobs were lost on their way to where operators look.
+pub type Losses = Arc<dyn Fn(u64) + Send + Sync>;
 
 /// A task that runs until it is told to finish.
 #[derive(Debug)]

@@ -18,8 +18,8 @@ mod waits;
 mod writer;
 mod writes;
 
+pub use crate::task::Losses;
 pub use options::{HorizonOptions, Registration, Share, Supervisor, Trim};
 pub use task::Horizon;
 #[cfg(feature = "cli")]
 pub use waits::WaitMonitor;
-pub use writer::Losses;

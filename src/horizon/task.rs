@@ -4,9 +4,9 @@ use tokio::runtime::Handle;
 
 use super::note::Recorder;
 use super::options::HorizonOptions;
-use super::writer::{Losses, Writer};
+use super::writer::Writer;
 use crate::connection;
-use crate::task::BackgroundTask;
+use crate::task::{BackgroundTask, Losses};
 
 /// The task that writes records, and the observer that it gets them from.
 #[derive(Debug)]

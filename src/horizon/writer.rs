@@ -18,7 +18,7 @@ use super::writes::{Found, Metrics, Writes, Written, is_known, metrics};
 use crate::connection::{self, Reconnect, Redis};
 use crate::payload::Payload;
 use crate::shown::with_causes;
-use crate::task::too_late;
+use crate::task::{Losses, too_late};
 
 /// How long notes are gathered before they are written.
 const GATHER: Duration = Duration::from_millis(50);
@@ -40,9 +40,6 @@ const MOST_LATE: usize = 10_000;
 const MOST_LATE_BYTES: usize = 32 << 20;
 /// How long the writer tries to write the last notes when the worker has stopped.
 const LAST: Duration = Duration::from_secs(3);
-
-/// Hears of records that were dropped.
-pub type Losses = Arc<dyn Fn(u64) + Send + Sync>;
 
 /// Writes Horizon's keys until it is told to finish.
 pub(super) struct Writer {

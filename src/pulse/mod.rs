@@ -22,4 +22,6 @@ pub use options::{Limit, PulseOptions, RecorderOptions, SlowJobs};
 pub use pattern::{PhpPattern, PhpPatternError};
 pub use recorder::PulseRecorder;
 pub use rows::{Rows, Unwritten, write};
-pub use task::{Losses, Pulse};
+pub use task::Pulse;
+
+pub use crate::task::Losses;

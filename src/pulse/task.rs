@@ -1,7 +1,6 @@
 //! The task that writes entries, and the recorder that it gets them from.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -13,16 +12,13 @@ use super::rows::{Rows, Unwritten, sql_error, write};
 use crate::connection::{self, Database, SqlError};
 use crate::queue::ConnectionName;
 use crate::shown::with_causes;
-use crate::task::BackgroundTask;
+use crate::task::{BackgroundTask, Losses};
 use crate::time::Micros;
 
 /// How often entries are written: the cards look every five seconds.
 const FLUSH: Duration = Duration::from_secs(5);
 /// How long the end of the worker waits for the last entries.
 const LAST: Duration = Duration::from_secs(3);
-
-/// Hears of entries that were lost.
-pub type Losses = Arc<dyn Fn(u64) + Send + Sync>;
 
 /// The task that writes entries, and the recorder that it gets them from.
 pub struct Pulse {

@@ -84,8 +84,8 @@ struct CallLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RefusalLabels {
-    kind: String,
+struct StoreLabels {
+    kind: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -113,7 +113,7 @@ struct Inner {
     lost: Family<QueueLabels, Counter>,
     calls: Histograms<CallLabels>,
     call_errors: Family<CallLabels, Counter>,
-    refusals: Family<RefusalLabels, Counter>,
+    store_errors: Family<StoreLabels, Counter>,
     listeners: ListenerFigures,
     lost_records: Family<SinkLabels, Counter>,
 }
@@ -242,7 +242,7 @@ impl JobFigures {
             lost: Family::default(),
             calls: Family::new_with_constructor(round_trip_histogram),
             call_errors: Family::default(),
-            refusals: Family::default(),
+            store_errors: Family::default(),
             listeners: ListenerFigures::default(),
             lost_records: Family::default(),
         }))
@@ -303,7 +303,7 @@ impl JobFigures {
         registry.register(
             "store_errors",
             "Times that a database, a cache or a queue refused what an ended job has left to do, which is tried again",
-            all.refusals.clone(),
+            all.store_errors.clone(),
         );
         registry.register(
             "telemetry_errors",
@@ -590,9 +590,9 @@ impl Observer for JobFigures {
             Event::ReservationLost(queue) => {
                 self.0.lost.get_or_create(&self.0.of_queue(queue)).inc();
             }
-            Event::Refused(what) => {
-                let kind = (*what).to_owned();
-                self.0.refusals.get_or_create(&RefusalLabels { kind }).inc();
+            Event::StoreFailed(kind) => {
+                let labels = StoreLabels { kind };
+                self.0.store_errors.get_or_create(&labels).inc();
             }
             Event::WorkerPausing => self.state().is_paused = true,
             Event::WorkerResuming => self.state().is_paused = false,

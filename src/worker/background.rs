@@ -89,7 +89,7 @@ impl Background {
         let settling = tokio::spawn(keep_settling(settler, received));
         let on_refusal = OnRefusal::new({
             let observers = observers.clone();
-            move |what| observers.emit(&Event::Refused(what))
+            move |what| observers.emit(&Event::StoreFailed(what))
         });
         let following = Following::start(
             (queue, ledger, &options.queues),

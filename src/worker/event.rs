@@ -142,9 +142,9 @@ pub enum Event<'a> {
         /// How many.
         count: usize,
     },
-    /// A database, a cache or a queue refused what an ended job has left to do, such as its row of `failed_jobs` or
-    /// the count of its batch, and what that was. It is tried again until it is done: once for each try.
-    Refused(&'a str),
+    /// A database, a cache or a queue refused what an ended job has left to do: to record a failed job, to count jobs
+    /// in a batch, and so on. It is tried again until it is done, and each try that is refused sends the event.
+    StoreFailed(&'static str),
     /// A job went to another queue, unchanged.
     JobForwarded {
         /// The job.
@@ -198,7 +198,7 @@ impl Event<'_> {
             Self::ReservationLost(_) => "ReservationLost",
             Self::ReservationsRenewed { .. } => "ReservationsRenewed",
             Self::JobsQuarantined { .. } => "JobsQuarantined",
-            Self::Refused(_) => "Refused",
+            Self::StoreFailed(_) => "StoreFailed",
             Self::JobForwarded { .. } => "JobForwarded",
             Self::JobGivenBack(_) => "JobGivenBack",
             Self::WorkerPausing => "WorkerPausing",

@@ -60,7 +60,7 @@ fn get(stream: impl std::io::Read + std::io::Write, method: &str, path: &str) ->
 
 /// A worker that serves on a socket in its directory.
 pub(crate) struct Served {
-    worker: ManagedChild,
+    pub(crate) worker: ManagedChild,
     workplace: Workplace,
 }
 
@@ -69,7 +69,7 @@ impl Served {
         Self::start_in(Workplace::new(redis, "", 90, MAPPINGS), args)
     }
 
-    fn start_in(workplace: Workplace, args: &[&str]) -> Self {
+    pub(crate) fn start_in(workplace: Workplace, args: &[&str]) -> Self {
         let socket = format!("--metrics=unix:{}", workplace.path().join("http").display());
         let args = [&["queue:work", "redis", &socket], args].concat();
         let worker = ManagedChild::spawn(workplace.artisand(&args));

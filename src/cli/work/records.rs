@@ -8,9 +8,10 @@ use tokio::runtime::Handle;
 use super::plan::Plan;
 use crate::config::{self, Config, Connection};
 use crate::horizon::{Horizon, HorizonOptions};
-use crate::pulse::{Losses, Pulse};
+use crate::pulse::Pulse;
 use crate::queue::{PushListener, Queue};
 use crate::shown::with_causes;
+use crate::task::Losses;
 #[cfg(feature = "otlp")]
 use crate::telemetry::Traces;
 use crate::telemetry::{Feed, JobFigures};
@@ -43,7 +44,7 @@ impl Records {
         };
         #[cfg(feature = "otlp")]
         let traces = config::traces(config, &plan.connection)?
-            .map(|options| Traces::start(&options, runtime))
+            .map(|options| Traces::start(&options, losses("otlp"), runtime))
             .transpose()?;
         #[cfg(not(feature = "otlp"))]
         config::traces(config, &plan.connection)?;

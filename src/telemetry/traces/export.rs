@@ -22,6 +22,7 @@ use tokio::runtime::Handle;
 use super::options::TraceOptions;
 use crate::connection::with_tls;
 use crate::shown::with_causes;
+use crate::task::Losses;
 
 /// How long the last spans may take to be sent when the worker ends.
 const FINISHING: Duration = Duration::from_secs(5);
@@ -58,7 +59,11 @@ struct Counts {
 }
 
 impl Exporter {
-    pub(super) fn start(options: &TraceOptions, runtime: &Handle) -> Result<Self, TracesError> {
+    pub(super) fn start(
+        options: &TraceOptions,
+        losses: Losses,
+        runtime: &Handle,
+    ) -> Result<Self, TracesError> {
         let client = reqwest::Client::builder()
             .user_agent(concat!("artisand/", env!("CARGO_PKG_VERSION")))
             .timeout(options.timeout)
@@ -84,6 +89,7 @@ impl Exporter {
         let mut processor = BatchSpanProcessor::builder(Counting {
             exporter,
             counts: Arc::clone(&counts),
+            losses,
         })
         .build();
         processor.set_resource(&resource(options));
@@ -130,10 +136,16 @@ fn resource(options: &TraceOptions) -> Resource {
 }
 
 /// Counts what was sent.
-#[derive(Debug)]
 struct Counting {
     exporter: SpanExporter,
     counts: Arc<Counts>,
+    losses: Losses,
+}
+
+impl fmt::Debug for Counting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Counting").finish_non_exhaustive()
+    }
 }
 
 impl opentelemetry_sdk::trace::SpanExporter for Counting {
@@ -143,6 +155,7 @@ impl opentelemetry_sdk::trace::SpanExporter for Counting {
         let counter = if sent.is_ok() {
             &self.counts.sent
         } else {
+            (self.losses)(count as u64);
             &self.counts.lost
         };
         counter.fetch_add(count, Ordering::Relaxed);

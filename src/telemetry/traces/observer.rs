@@ -15,6 +15,7 @@ use super::options::{Continues, Sampling, TraceOptions};
 use super::span::{About, age};
 use crate::handler::JobInfo;
 use crate::payload::{SpanIds, Trace, TraceContext};
+use crate::task::Losses;
 use crate::worker::{Event, JobEnd, Observer};
 
 /// A job that was pushed longer ago is linked, and no child, if the settings leave that open.
@@ -33,14 +34,19 @@ struct Inner {
 }
 
 impl Traces {
-    /// Begins to trace; requests are sent on this runtime, from a thread that waits for them.
+    /// Begins to trace; requests are sent on this runtime, from a thread that waits for them. `losses` hears of spans
+    /// that the collector did not take; of those that found no room, only the log tells at the end.
     ///
     /// # Errors
     ///
     /// The collector's URL or one of the settings cannot be used. That the collector does not answer is no error.
-    pub fn start(options: &TraceOptions, runtime: &Handle) -> Result<Self, TracesError> {
+    pub fn start(
+        options: &TraceOptions,
+        losses: Losses,
+        runtime: &Handle,
+    ) -> Result<Self, TracesError> {
         Ok(Self(Arc::new(Inner {
-            exporter: Exporter::start(options, runtime)?,
+            exporter: Exporter::start(options, losses, runtime)?,
             about: About::of(options),
             sampling: options.sampling,
             continues: options.continues,

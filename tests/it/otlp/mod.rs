@@ -132,7 +132,12 @@ impl Scene {
     /// Runs these jobs; returns their spans, by class.
     async fn spans(&self, options: &TraceOptions, jobs: &[Vec<u8>]) -> Vec<Span> {
         let before = self.collector.spans().len();
-        let traces = Traces::start(options, &tokio::runtime::Handle::current()).unwrap();
+        let traces = Traces::start(
+            options,
+            Arc::new(|_| ()),
+            &tokio::runtime::Handle::current(),
+        )
+        .unwrap();
         self.run(jobs, traces.clone()).await;
         traces.finish().await;
         let mut spans = self.collector.spans().split_off(before);

@@ -1,11 +1,13 @@
 //! Workers of the program: settings, and collectors that are no help.
 
+use rustix::process::Signal;
 use serde_json::json;
 
 use super::{SOON, W3C, carried, class, get, object, payload};
 use crate::harness::collector::{Collector, attribute, hex};
 use crate::harness::process::{ManagedChild, Workplace, eventually};
 use crate::harness::redis::RedisServer;
+use crate::telemetry::Served;
 
 /// A worker of the binary that discards its jobs, with these variables.
 fn worker(redis: &RedisServer, rest: &str, env: &[(&str, &str)]) -> (Workplace, ManagedChild) {
@@ -114,6 +116,25 @@ fn traces_are_compressed_if_a_variable_says_so() {
     worker.succeeds_within(SOON);
     let head = collector.requests(1).remove(0).head.to_ascii_lowercase();
     assert!(head.contains("\r\ncontent-encoding: gzip\r\n"), "{head}");
+}
+
+#[test]
+fn spans_that_a_collector_refuses_are_counted() {
+    let redis = RedisServer::start();
+    let refusing = Collector::start();
+    refusing.answer(503);
+    push(&redis, 3);
+    let mapping = "[[map]]\njob = 'Done'\nhandler = 'discard'\n";
+    let settings = format!("[otlp]\nendpoint = '{}'\n{mapping}", refusing.url());
+    let workplace = Workplace::new(&redis, "", 90, &settings);
+    let mut served = Served::start_in(workplace, &["--queue=orders"]);
+    // They are sent every five seconds.
+    served.shows(
+        "/metrics",
+        &[r#"artisand_telemetry_errors_total{sink="otlp"} 3"#],
+    );
+    served.worker.signal(Signal::TERM);
+    served.worker.succeeds_within(SOON);
 }
 
 #[test]
