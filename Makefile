@@ -26,8 +26,6 @@ test: setup
 	CARGO_PROFILE_DEV_OPT_LEVEL=0 cargo test --quiet --lib -- --include-ignored
 	cargo test --quiet --test it -- --include-ignored
 	cargo test --quiet --doc
-	@echo "Horizon's records were compared with $${HORIZON_SOURCE:-recordings only: HORIZON_SOURCE names no checkout of laravel/horizon}"
-	@echo "Pulse's counts were compared with $${PULSE_SOURCE:-recordings only: PULSE_SOURCE names no checkout of laravel/pulse}"
 
 lint:
 	cargo fmt --all --check

@@ -45,9 +45,15 @@ pub(super) struct Batch {
     pub(super) migrated: Vec<(Micros, Box<[u8]>)>,
     /// Whether it was sent before, and the reply was lost.
     pub(super) is_repeated: bool,
+    /// Memory that its notes keep, roughly.
+    pub(super) size: usize,
     /// Of the last attempt of each job.
     positions: HashMap<Arc<str>, usize>,
 }
+
+/// Most notes in one batch, and most bytes of them: the commands that write them are in memory, too.
+const MOST: usize = 1000;
+const MOST_BYTES: usize = 4 << 20;
 
 impl Batch {
     /// How many notes there are, roughly.
@@ -59,7 +65,13 @@ impl Batch {
         self.len() == 0
     }
 
+    /// Whether it is to be written before more is added.
+    pub(super) fn is_full(&self) -> bool {
+        self.len() >= MOST || self.size >= MOST_BYTES
+    }
+
     pub(super) fn add(&mut self, note: Note) {
+        self.size += note.size();
         let Note { at, what } = note;
         let (job, what) = match what {
             What::Pushed(pushed) => return self.pushed.push((at, pushed)),
@@ -98,8 +110,8 @@ impl Batch {
     /// Finds out how long the attempts that have ended ran, and remembers the others.
     pub(super) fn measure(&mut self, running: &mut Reserved) {
         /// More than run at once: ends of the others were never noted.
-        const MOST: usize = 100_000;
-        if running.len() > MOST {
+        const MOST_RUNNING: usize = 100_000;
+        if running.len() > MOST_RUNNING {
             running.clear();
         }
         for entry in &mut self.entries {

@@ -80,7 +80,7 @@ pub(super) struct Backlog {
 /// Most notes that wait to be written.
 pub(super) const MOST: usize = 1 << 17;
 /// Most bytes of notes that wait to be written.
-const MOST_BYTES: usize = 64 << 20;
+const MOST_BYTES: usize = 32 << 20;
 
 /// The observer that notes what Horizon shows.
 #[derive(Debug, Clone)]

@@ -22,8 +22,6 @@ use crate::task::{Losses, too_late};
 
 /// How long notes are gathered before they are written.
 const GATHER: Duration = Duration::from_millis(50);
-/// Most notes in one batch.
-const BATCH: usize = 1000;
 /// How often the records of the worker are renewed, and monitored tags read.
 const BEAT: Duration = Duration::from_secs(1);
 /// How often old entries are removed while no master in PHP does it.
@@ -137,14 +135,14 @@ impl Writer {
                 }
                 () = flush => {
                     self.gather(&mut batch);
-                    flush_at = (batch.len() >= BATCH).then(Instant::now);
+                    flush_at = batch.is_full().then(Instant::now);
                     self.flush(std::mem::take(&mut batch)).await;
                 }
                 // Until the batch is written, notes wait in the channel: to wake this task for each would cost the worker
                 // more than the note.
                 note = self.notes.recv(), if flush_at.is_none() => {
                     let Some(note) = note else { break };
-                    self.take(note, &mut batch);
+                    batch.add(note);
                     flush_at = Some(Instant::now() + GATHER);
                 }
             }
@@ -176,21 +174,18 @@ impl Writer {
 
     /// Takes the notes that wait, up to the size of a batch.
     fn gather(&mut self, batch: &mut Batch) {
-        while batch.len() < BATCH
+        while !batch.is_full()
             && let Ok(note) = self.notes.try_recv()
         {
-            self.take(note, batch);
+            batch.add(note);
         }
-    }
-
-    fn take(&self, note: Note, batch: &mut Batch) {
-        self.backlog.bytes.fetch_sub(note.size(), Ordering::Relaxed);
-        batch.add(note);
     }
 
     /// Writes a batch; if the server is away, tries again until it is back.
     async fn flush(&mut self, mut batch: Batch) {
+        let size = batch.size;
         if batch.is_empty() {
+            self.backlog.bytes.fetch_sub(size, Ordering::Relaxed);
             return;
         }
         batch.measure(&mut self.running);
@@ -229,6 +224,8 @@ impl Writer {
                 }
             }
         };
+        // Only now: while Horizon's Redis is away, the batch that waits for it counts.
+        self.backlog.bytes.fetch_sub(size, Ordering::Relaxed);
         let dropped = self.backlog.dropped.swap(0, Ordering::Relaxed);
         if dropped > 0 {
             (self.losses)(dropped);

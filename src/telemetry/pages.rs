@@ -77,6 +77,11 @@ struct ProcessLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabels {
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct BuildLabels {
     version: &'static str,
 }
@@ -98,7 +103,7 @@ struct Gauges {
     follow_ups: Gauge,
     redis_up: Gauge,
     php: Family<ProcessLabels, Gauge>,
-    php_starts: Counter,
+    php_restarts: Family<ReasonLabels, Counter>,
     build: Family<BuildLabels, Gauge>,
 }
 
@@ -160,9 +165,9 @@ impl Gauges {
             self.php.clone(),
         );
         own.register(
-            "php_process_starts",
-            "PHP processes that have booted the app; more than there are places means restarts",
-            self.php_starts.clone(),
+            "php_process_restarts",
+            "PHP processes of the pool that were replaced, by the reason",
+            self.php_restarts.clone(),
         );
         own.register("build_info", "The version that runs", self.build.clone());
     }
@@ -357,8 +362,10 @@ impl Telemetry {
             gauges.follow_ups.set(number(backlog.follow_ups));
         }
         if let Some(pool) = &sources.pool {
-            let starts = &gauges.php_starts;
-            starts.inc_by(pool.booted_processes().saturating_sub(starts.get()));
+            for (reason, restarts) in pool.restarts() {
+                let counted = gauges.php_restarts.get_or_create(&ReasonLabels { reason });
+                counted.inc_by(restarts.saturating_sub(counted.get()));
+            }
             for (state, processes) in pool.states() {
                 let processes = number(processes);
                 gauges

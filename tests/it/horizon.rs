@@ -2,6 +2,7 @@
 //! the last test here.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +16,10 @@ use tempfile::TempDir;
 
 use crate::harness::fixtures::project;
 use crate::harness::jobs_table::migration;
-use crate::harness::process::{ManagedChild, artisand, eventually};
+use crate::harness::process::{ManagedChild, artisand, eventually, poll, say};
 use crate::harness::redis::RedisServer;
 use crate::harness::stores::Kind;
+use crate::telemetry::get;
 
 mod answers;
 
@@ -963,6 +965,62 @@ fn jobs_run_while_horizons_redis_is_away() {
     assert_eq!(log.matches(" ERROR ").count(), 1, "{log}");
 }
 
+/// What waits for Horizon's Redis has a limit, no job waits, and what is lost is counted.
+#[test]
+fn records_that_find_no_room_are_dropped_and_counted() {
+    let mut horizons = RedisServer::start_durable();
+    let scene = Scene::with(RedisServer::start(), horizons.port());
+    horizons.stop();
+    let large = "x".repeat(1 << 18);
+    // Of each, two notes of 384 KB wait; 32 MB may.
+    for number in 0..150 {
+        scene.push(&Scene::payload(
+            &format!("job-{number}"),
+            "Ok",
+            &json!({"large": large}),
+        ));
+    }
+    let socket = scene.app.path().join("http");
+    let listen = format!("--metrics=unix:{}", socket.display());
+    let mut worker = scene.worker(&[&listen]);
+    let done = poll(SOON, || {
+        (scene.redis.jobs("shop-queues:default") == 0).then_some(())
+    });
+    assert!(done.is_some(), "{}", worker.describe());
+    horizons.restart();
+    let counted = eventually("what was lost is counted", SOON, || {
+        let stream = UnixStream::connect(&socket).ok()?;
+        let (_, figures) = get(stream, "GET", "/metrics");
+        let (_, after) =
+            figures.split_once("artisand_telemetry_errors_total{sink=\"horizon\"} ")?;
+        let counted = after.lines().next()?.parse::<u64>().unwrap();
+        (counted > 0).then_some(counted)
+    });
+    let recorded = || {
+        let is_recorded = |number: &u32| {
+            let key = format!("{P}job-{number}");
+            horizons.query::<bool>(&[b"EXISTS", key.as_bytes()])
+        };
+        (0..150).filter(is_recorded).count()
+    };
+    // A quarter of the notes found room.
+    eventually("what found room is written", SOON, || {
+        (recorded() >= 30).then_some(())
+    });
+    worker.signal(Signal::TERM);
+    worker.succeeds_within(SOON);
+    let log = worker.stderr();
+    let said = format!(
+        "records for Horizon were dropped: its Redis was too slow or away. The jobs are not affected records={counted}"
+    );
+    assert!(log.contains(&said), "{counted} {log}");
+    let recorded = recorded();
+    assert!(
+        (30..100).contains(&recorded) && (150..250).contains(&counted),
+        "{recorded} {counted}"
+    );
+}
+
 /// Its note that the job runs waits for the server, while another worker ends the job.
 #[test]
 fn an_old_note_leaves_what_another_worker_wrote_alone() {
@@ -1178,11 +1236,10 @@ fn records_are_those_that_real_horizon_has_left_on_laravel_13() {
 /// Beside real Horizon, if there is a checkout of it; CI has none.
 #[test]
 #[ignore = "needs php and the Laravel roots (make test)"]
-#[expect(clippy::print_stderr, reason = "which of the two comparisons ran")]
 fn real_horizon_shows_what_it_shows_of_its_own_workers() {
     let Some(source) = std::env::var_os("HORIZON_SOURCE") else {
-        eprintln!(
-            "NOT compared with real Horizon, only with recordings: HORIZON_SOURCE names no checkout"
+        say(
+            "NOT compared with real Horizon, only with recordings: HORIZON_SOURCE names no checkout",
         );
         return;
     };
@@ -1192,5 +1249,5 @@ fn real_horizon_shows_what_it_shows_of_its_own_workers() {
     let text = String::from_utf8_lossy(&output.stdout).into_owned()
         + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");
-    eprintln!("compared with real Horizon:\n{text}");
+    say(&format!("compared with real Horizon:\n{text}"));
 }

@@ -1,7 +1,6 @@
 //! Metrics, probes and status of a worker, and what Prometheus and systemd make of them.
 
 use std::collections::BTreeSet;
-use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::{Command, Output};
@@ -44,7 +43,11 @@ fn named(name: &str, class: &str, id: &str) -> Vec<u8> {
 }
 
 /// Status and body of a page.
-fn get(stream: impl std::io::Read + std::io::Write, method: &str, path: &str) -> (u16, String) {
+pub(crate) fn get(
+    stream: impl std::io::Read + std::io::Write,
+    method: &str,
+    path: &str,
+) -> (u16, String) {
     let mut stream = stream;
     write!(
         stream,
@@ -460,6 +463,38 @@ pub(crate) fn names(text: &str) -> BTreeSet<String> {
     names.collect()
 }
 
+/// Whatever the dashboard asks of these metrics, Prometheus has an answer; of others, it understands the question.
+fn assert_that_the_dashboard_is_answered(
+    dashboard: &Value,
+    served: &BTreeSet<String>,
+    query: impl Fn(&str) -> Result<Vec<Value>, String>,
+) {
+    let panels = dashboard["panels"].as_array().unwrap();
+    let targets = panels
+        .iter()
+        .filter_map(|panel| panel["targets"].as_array())
+        .flatten();
+    let mut asked = 0;
+    for target in targets {
+        let expression = target["expr"].as_str().unwrap();
+        let is_served = names(expression).is_subset(served);
+        let variables = ["$connection", "$queue", "$job"];
+        let with_interval = expression.replace("$__rate_interval", "10s");
+        let expression =
+            (variables.iter()).fold(with_interval, |asked, name| asked.replace(name, ".+"));
+        assert!(!expression.contains('$'), "{expression}");
+        let mut last = Ok(Vec::new());
+        let answered = poll(SOON, || {
+            last = query(&expression);
+            let is_empty = last.as_ref().map_or(true, Vec::is_empty);
+            (is_empty != is_served).then_some(())
+        });
+        assert!(answered.is_some() && last.is_ok(), "{expression}: {last:?}");
+        asked += usize::from(is_served);
+    }
+    assert!(asked > 15, "{asked}");
+}
+
 #[test]
 fn prometheus_takes_the_figures_and_what_is_made_of_them_names_no_others() {
     let operations = project().join("docs/operations");
@@ -510,20 +545,19 @@ fn prometheus_takes_the_figures_and_what_is_made_of_them_names_no_others() {
         .arg(format!("--web.listen-address={own}"))
         .current_dir(workplace.path());
     let prometheus = ManagedChild::spawn(prometheus);
+    let url = format!("http://{own}");
     let query = |expression: &str| {
-        let stream = TcpStream::connect(&own).ok()?;
-        let path = format!("/api/v1/query?query={expression}");
-        let mut stream = stream;
-        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        let (_, body) = answer.split_once("\r\n\r\n")?;
-        let answer: Value = serde_json::from_str(body).ok()?;
-        Some(answer["data"]["result"].as_array()?.clone())
+        let output = run(
+            "promtool",
+            &["query", "instant", "-o", "json", &url, expression],
+        );
+        let answer = String::from_utf8_lossy(&output.stdout).into_owned();
+        let series: Option<Vec<Value>> = serde_json::from_str(&answer).ok();
+        series.ok_or_else(|| answer + &String::from_utf8_lossy(&output.stderr))
     };
     let mut series = Vec::new();
     let found = poll(SOON, || {
-        series = query("artisand_jobs_total")?;
+        series = query("artisand_jobs_total").ok()?;
         (series.len() == 3).then_some(())
     });
     assert!(
@@ -549,6 +583,8 @@ fn prometheus_takes_the_figures_and_what_is_made_of_them_names_no_others() {
         .join("\n");
     let undocumented: Vec<_> = names(&series).difference(&documented).cloned().collect();
     assert!(undocumented.is_empty(), "{undocumented:?}");
+
+    assert_that_the_dashboard_is_answered(&dashboard, &names(&series), query);
     worker.signal(Signal::TERM);
     worker.succeeds_within(SOON);
 }

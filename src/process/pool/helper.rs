@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::member::{Did, Member, keep};
 use super::said::Said;
-use super::shared::{Answer, PoolOptions, Request, Requests, Shared};
+use super::shared::{Answer, PoolOptions, Request, Requests, Served, Shared};
 
 /// How long a process may say nothing of its request.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -85,8 +85,8 @@ impl Helper {
 }
 
 impl Member {
-    /// Does what it is asked until the process ends; returns the number of requests.
-    pub(super) async fn help(mut self, pool: &Shared, requests: &Requests) -> u64 {
+    /// Does what it is asked until the process ends.
+    pub(super) async fn help(mut self, pool: &Shared, requests: &Requests) -> Served {
         let mut waiting = requests.waiting.lock().await;
         loop {
             let request = tokio::select! {
@@ -95,13 +95,9 @@ impl Member {
                     if self.goes_on(did).await {
                         continue;
                     }
-                    return self.count;
+                    return self.served().await;
                 }
-                () = pool.stop.cancelled() => {
-                    let count = self.count;
-                    self.end().await;
-                    return count;
-                }
+                () = pool.stop.cancelled() => return self.end().await,
                 // The sender lives as long as the helper.
                 Some(request) = waiting.recv() => request,
             };
@@ -111,7 +107,7 @@ impl Member {
             self.count += 1;
             self.log.of(None);
             if !self.put(request, pool).await {
-                return self.count;
+                return self.served().await;
             }
         }
     }

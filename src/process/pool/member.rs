@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::channel::{Channel, SOCKET, STUB};
 use super::output::{Lines, Log};
 use super::said::{Booted, Said};
-use super::shared::{Assignment, Offer, Pause, Shared, Versions};
+use super::shared::{Assignment, Offer, Pause, Served, Shared, Versions};
 use crate::connection::{is_server_away, servers_away};
 use crate::handler::JobInfo;
 use crate::process::child::ProcessGroup;
@@ -48,6 +48,7 @@ pub(super) async fn keep(pool: Arc<Shared>) {
     let mut away = servers_away();
     while !pool.is_closing.is_cancelled() {
         let was_away = *away.borrow_and_update() > 0;
+        let started = Instant::now();
         let problem = match Member::boot(&pool).await {
             Ok(Some(member)) => {
                 failed.has_booted();
@@ -58,14 +59,18 @@ pub(super) async fn keep(pool: Arc<Shared>) {
                     None => member.serve(&pool).await,
                 };
                 pool.health().serving -= 1;
-                if served > 0 || booted.elapsed() >= SHORTEST_LIFE {
+                pool.note_end(pool.options.reason(&served, started.elapsed()));
+                if served.count > 0 || booted.elapsed() >= SHORTEST_LIFE {
                     failed.times = 0;
                     continue;
                 }
                 "it ended right after it had booted the app".to_owned()
             }
             Ok(None) => return,
-            Err(problem) => problem,
+            Err(problem) => {
+                pool.note_end("boot");
+                problem
+            }
         };
         if pool.is_closing.is_cancelled() {
             return;
@@ -354,8 +359,8 @@ impl Member {
         })
     }
 
-    /// Runs jobs until the process ends; returns their number.
-    async fn serve(mut self, pool: &Shared) -> u64 {
+    /// Runs jobs until the process ends.
+    async fn serve(mut self, pool: &Shared) -> Served {
         let mut early = None;
         loop {
             let mut given = match self.ahead.take() {
@@ -364,17 +369,15 @@ impl Member {
                     Waited::Job(assignment) => self.give(assignment, None, pool).await,
                     Waited::NotYet => continue,
                     Waited::Stop => {
-                        let count = self.count;
                         drop(early);
-                        self.end().await;
-                        return count;
+                        return self.end().await;
                     }
                     Waited::Gone => {
                         drop(early);
                         for (said, _) in self.read_rest().await {
                             self.hears_problem(&said).await;
                         }
-                        return self.count;
+                        return self.served().await;
                     }
                 },
             };
@@ -384,7 +387,10 @@ impl Member {
             self.flush();
             self.log.of(None);
             if !is_alive {
-                return self.count;
+                return Served {
+                    is_in_job: true,
+                    ..self.served().await
+                };
             }
         }
     }
@@ -424,8 +430,7 @@ impl Member {
         let _ = begun.set(now);
         let taken_by = lease.map_or(now + TAKING, |lease| lease.min(now + TAKING));
         let until = until.map_or(taken_by, |until| until.min(taken_by));
-        let max_jobs = (pool.options.worker.get("maxJobs")).and_then(serde_json::Value::as_u64);
-        let is_last = max_jobs == Some(self.count);
+        let is_last = pool.options.max_jobs() == Some(self.count);
         let soon = self.comes_soon && !is_last && self.is_quiet();
         let queue = info.queue.as_str();
         let written = tokio::select! {
@@ -835,8 +840,17 @@ impl Member {
         self.comes_soon = false;
     }
 
+    /// What has become of the process, which has ended.
+    pub(super) async fn served(mut self) -> Served {
+        Served {
+            count: self.count,
+            is_in_job: false,
+            status: self.child.wait().await.ok(),
+        }
+    }
+
     /// Lets the process end by itself, or kills it.
-    pub(super) async fn end(mut self) {
+    pub(super) async fn end(mut self) -> Served {
         let deadline = Instant::now() + FAREWELL;
         // The process may have closed its end, or not read: it gets its time all the same.
         let _ = tokio::time::timeout_at(deadline, self.channel.stop()).await;
@@ -848,12 +862,12 @@ impl Member {
             if let Did::Exit(status) = did {
                 self.has_ended(status);
                 self.read_rest().await;
-                return;
+                return self.served().await;
             }
         }
         self.group.kill();
         // Reaped here, so that no zombie is left.
-        let _ = self.child.wait().await;
+        self.served().await
     }
 
     /// Waits for the next event of the process.

@@ -138,10 +138,12 @@ impl Pool {
         [("idle", idle), ("busy", busy), ("booting", booting)]
     }
 
-    /// How many processes have booted the app since the start.
+    /// How many processes have been replaced since the start, each with the reason.
     #[cfg(feature = "cli")]
-    pub fn booted_processes(&self) -> u64 {
-        self.0.health().booted
+    pub fn restarts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let restarts = self.0.health().restarts.clone();
+        (shared::REASONS.into_iter())
+            .map(move |reason| (reason, restarts.get(reason).copied().unwrap_or(0)))
     }
 
     /// The configured number of members.
@@ -192,30 +194,10 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroUsize;
     use std::time::Duration;
 
     use super::*;
     use crate::connection::server_away;
-
-    /// A pool whose processes end at once.
-    fn failing() -> Pool {
-        Pool::new(PoolOptions {
-            php: vec!["false".into()],
-            app: "/".into(),
-            env: None,
-            connection: "redis".into(),
-            queue: "default".into(),
-            processes: NonZeroUsize::MIN,
-            rest: Duration::ZERO,
-            max_time: None,
-            failer: None,
-            worker: serde_json::Map::new(),
-            boot: Duration::from_secs(60),
-            retry_after: None,
-            once: false,
-        })
-    }
 
     /// Waits for the next change that a member reports.
     async fn next_change(changes: &mut watch::Receiver<u64>) {
@@ -227,7 +209,7 @@ mod tests {
     async fn a_process_that_cannot_start_while_redis_is_away_is_no_problem_and_starts_once_it_is_back()
      {
         let away = server_away("a-process-that-cannot-start");
-        let pool = failing();
+        let pool = Pool::new(PoolOptions::of(&["false"]));
         let mut changes = pool.changes();
         // After the fifth failure the next attempt is at least four seconds away.
         for _ in 0..5 {

@@ -18,16 +18,16 @@ pub(crate) struct Waiting(Offer);
 #[derive(Debug)]
 pub(crate) struct Member(Assignment);
 
-impl Pool {
-    /// A pool of this many members that a test plays.
-    pub(crate) fn played(members: usize) -> Self {
-        let options = PoolOptions {
-            php: Vec::new(),
-            app: "/nowhere".into(),
+impl PoolOptions {
+    /// For one process that runs this program.
+    pub(super) fn of(php: &[&str]) -> Self {
+        Self {
+            php: php.iter().map(ToString::to_string).collect(),
+            app: "/".into(),
             env: None,
             connection: "redis".into(),
             queue: "default".into(),
-            processes: NonZeroUsize::new(members).unwrap(),
+            processes: NonZeroUsize::MIN,
             rest: Duration::ZERO,
             max_time: None,
             failer: None,
@@ -35,6 +35,16 @@ impl Pool {
             boot: Duration::from_secs(60),
             retry_after: None,
             once: false,
+        }
+    }
+}
+
+impl Pool {
+    /// A pool of this many members that a test plays.
+    pub(crate) fn played(members: usize) -> Self {
+        let options = PoolOptions {
+            processes: NonZeroUsize::new(members).unwrap(),
+            ..PoolOptions::of(&[])
         };
         Self(Arc::new(Shared::new(options, None)))
     }

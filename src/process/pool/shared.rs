@@ -1,8 +1,10 @@
 //! State that the pool and its members share, and the two ends of a job that a member runs.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroUsize;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
+use std::process::ExitStatus;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -82,8 +84,54 @@ pub(super) struct Health {
     pub(super) serving: usize,
     /// How many boots of any member have succeeded since the start.
     pub(super) booted: u64,
+    /// How many processes had to be replaced, by the reason: one of [`REASONS`].
+    pub(super) restarts: BTreeMap<&'static str, u64>,
     /// The versions that the last booted member reported.
     pub(super) versions: Versions,
+}
+
+/// What has become of a process that had booted the app.
+pub(super) struct Served {
+    /// How many jobs or requests it was given.
+    pub(super) count: u64,
+    /// Whether it ended while it ran one of these jobs.
+    pub(super) is_in_job: bool,
+    /// How it ended, if that is known.
+    pub(super) status: Option<ExitStatus>,
+}
+
+/// Why a process of the pool was replaced, as metrics name it.
+pub(super) const REASONS: [&str; 7] = [
+    "boot", "crashed", "ended", "jobs", "killed", "memory", "time",
+];
+
+/// The exit status of Laravel's worker when its memory limit is exceeded.
+const MEMORY: i32 = 12;
+
+impl PoolOptions {
+    /// Why a process ended: one of [`REASONS`].
+    pub(super) fn reason(&self, served: &Served, lived: Duration) -> &'static str {
+        let Some(status) = served.status else {
+            return "crashed";
+        };
+        let has_done_all = (self.max_jobs()).is_some_and(|most| served.count >= most);
+        let is_old = self.max_time.is_some_and(|most| lived >= most);
+        match status.code() {
+            Some(_) if served.is_in_job => "crashed",
+            Some(0) if has_done_all => "jobs",
+            Some(0) if is_old => "time",
+            Some(0) => "ended",
+            Some(MEMORY) => "memory",
+            None if status.signal() == Some(Signal::KILL.as_raw()) => "killed",
+            _ => "crashed",
+        }
+    }
+
+    /// After how many jobs a member ends.
+    pub(super) fn max_jobs(&self) -> Option<u64> {
+        let most = self.worker.get("maxJobs")?.as_u64()?;
+        (most > 0).then_some(most)
+    }
 }
 
 /// The versions of the software that runs the jobs.
@@ -152,6 +200,13 @@ impl Shared {
     pub(super) fn last_problem(&self) -> Option<String> {
         let health = self.health();
         (health.broken > 0).then(|| health.problem.clone())
+    }
+
+    /// Notes why a process has to be replaced; nothing if none will be.
+    pub(super) fn note_end(&self, reason: &'static str) {
+        if !self.is_closing.is_cancelled() {
+            *self.health().restarts.entry(reason).or_default() += 1;
+        }
     }
 
     pub(super) fn changed(&self) {
@@ -307,5 +362,48 @@ impl Run {
     /// Kills the process; messages it sent before can still be read.
     pub fn kill(&self) {
         self.kill.cancel();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_for_a_replacement_is_what_laravel_or_the_system_ended_it_for() {
+        let mut worker = serde_json::Map::new();
+        worker.insert("maxJobs".to_owned(), 10.into());
+        let options = PoolOptions {
+            max_time: Some(Duration::from_secs(60)),
+            worker,
+            ..PoolOptions::of(&[])
+        };
+        let reason = |raw: Option<i32>, count, is_in_job, seconds| {
+            let status = raw.map(ExitStatus::from_raw);
+            let served = Served {
+                count,
+                is_in_job,
+                status,
+            };
+            options.reason(&served, Duration::from_secs(seconds))
+        };
+
+        assert_eq!(reason(Some(0), 10, false, 5), "jobs");
+        assert_eq!(reason(Some(0), 9, false, 60), "time");
+        assert_eq!(reason(Some(0), 9, false, 5), "ended");
+        assert_eq!(reason(Some(0), 10, true, 5), "crashed");
+        assert_eq!(reason(Some(12 << 8), 10, false, 5), "memory");
+        assert_eq!(reason(Some(1 << 8), 10, false, 5), "crashed");
+        assert_eq!(reason(Some(11), 1, false, 5), "crashed");
+        assert_eq!(reason(Some(9), 10, true, 60), "killed");
+        assert_eq!(reason(None, 10, false, 0), "crashed");
+    }
+
+    #[test]
+    fn a_limit_of_no_jobs_is_none() {
+        let mut options = PoolOptions::of(&[]);
+        options.worker.insert("maxJobs".to_owned(), 0.into());
+
+        assert_eq!(options.max_jobs(), None);
     }
 }

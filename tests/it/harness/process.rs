@@ -1,5 +1,6 @@
 //! Child processes that end with their test.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -221,6 +222,13 @@ pub(crate) fn artisand(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_artisand"));
     without_settings(&mut command).args(args);
     command
+}
+
+/// Says what a test has done or not, past the harness, which shows nothing of tests that pass.
+pub(crate) fn say(text: &str) {
+    // Not `eprintln`, which the harness keeps for itself.
+    let mut shown = std::io::stderr();
+    writeln!(shown, "\n{text}").unwrap();
 }
 
 /// `examples/interop_worker.rs`, which runs the jobs of `php-interop/app`.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use regex::Regex;
 use serde_json::Value;
 
 use crate::harness::process::{ManagedChild, Workplace};
@@ -122,4 +123,56 @@ fn hooks_that_are_skipped_add_nothing(version: u8) {
         !ours.contains("tenant") && !has_closure(&log),
         "{ours} {log}"
     );
+}
+
+/// Works a job that adds others to its batch, in PHP or here; returns the others with their queues, without what is new
+/// each time, and what the worker said.
+fn added_jobs(scene: &Scene, by_php: bool) -> (Vec<(String, String)>, String) {
+    scene.php().text(&["interop:scenario", "batch-growing"]);
+    let args = ["--queue=b", "--once"];
+    let mut worker = if by_php {
+        scene.php_worker(&args)
+    } else {
+        scene.worker(&args)
+    };
+    worker.succeeds_within(SOON);
+    let ids = Regex::new("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}").unwrap();
+    let mut added = Vec::new();
+    for name in ["a", "b", "c", "default"] {
+        let queue = scene.queue(name);
+        let delayed = scene.redis.scores(&format!("{queue}:delayed"));
+        let later = delayed.into_iter().map(|(job, _)| job);
+        for job in scene.redis.list(&queue).into_iter().chain(later) {
+            let job = String::from_utf8(job).unwrap();
+            let is_secret = job.contains("\"command\":\"eyJ");
+            let (names, rest) = compared(&job, is_secret);
+            let shown = format!("{names:?} {rest}");
+            added.push((
+                name.to_owned(),
+                ids.replace_all(&shown, "an id").into_owned(),
+            ));
+        }
+    }
+    for key in scene.keys("*queues:*") {
+        scene.redis.query::<()>(&[b"DEL", key.as_bytes()]);
+    }
+    (added, worker.describe())
+}
+
+on_every_laravel!(jobs_that_a_handler_adds_to_its_batch_carry_what_hooks_add);
+fn jobs_that_a_handler_adds_to_its_batch_carry_what_hooks_add(version: u8) {
+    let env = [("INTEROP_PAYLOAD_HOOK", "1")];
+    let mappings = MAPPINGS.replace("discard", "journal");
+    let scene = Scene::on(RedisServer::start(), version, &env, |laravel| {
+        let manifest = laravel.manifest_with_classes();
+        Workplace::with_manifest_and_pool(laravel, &manifest, 1, &mappings)
+    });
+    let (theirs, _) = added_jobs(&scene, true);
+    let (ours, log) = added_jobs(&scene, false);
+    assert_eq!(theirs.len(), 4, "{theirs:#?}");
+    for (_, job) in &theirs {
+        assert!(job.contains("\"tenant\":7"), "{job}");
+    }
+    assert_eq!(ours, theirs, "{log}");
+    assert!(!has_closure(&log), "{log}");
 }

@@ -13,6 +13,8 @@ use crate::harness::process::{
     ManagedChild, Workplace, artisand, children, eventually, processes, without_settings,
 };
 use crate::harness::redis::RedisServer;
+use crate::harness::scene::Scene;
+use crate::telemetry::Served;
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -589,3 +591,24 @@ fn processes_say_what_they_are(version: u8) {
 }
 
 on_every_laravel!(processes_say_what_they_are);
+
+fn replaced_processes_are_counted_with_the_reason(version: u8) {
+    let scene = Scene::with_pool::<&str>(version, &[], 1, "");
+    for id in ["1", "2"] {
+        scene.push(id, &[]);
+    }
+    scene.push("3", &["--script=exit"]);
+    scene.push("4", &["--script=kill"]);
+    let counted = |reason: &str, count: u8| {
+        format!("artisand_php_process_restarts_total{{reason=\"{reason}\"}} {count}\n")
+    };
+    let workplace = scene.workplace.php("max_jobs = 1");
+    let mut served = Served::start_in(workplace, &[]);
+    let expected = [("jobs", 2), ("crashed", 1), ("killed", 1), ("boot", 0)];
+    let expected = expected.map(|(reason, count)| counted(reason, count));
+    served.shows("/metrics", &expected.each_ref().map(String::as_str));
+    served.worker.signal(rustix::process::Signal::TERM);
+    served.worker.succeeds_within(SOON);
+}
+
+on_every_laravel!(replaced_processes_are_counted_with_the_reason);

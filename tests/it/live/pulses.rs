@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::harness::process::{ManagedChild, Workplace};
+use crate::harness::process::{ManagedChild, Workplace, say};
 use crate::harness::redis::RedisServer;
 use crate::harness::scene::Scene;
 use crate::harness::sql::PostgresServer;
@@ -68,10 +68,9 @@ fn work(command: Command) -> ManagedChild {
 
 #[test]
 #[ignore = "needs php and the Laravel roots (make test)"]
-#[expect(clippy::print_stderr, reason = "whether the comparison ran")]
 fn real_pulse_counts_the_jobs_of_handlers_once() {
     let Some(source) = std::env::var_os("PULSE_SOURCE") else {
-        eprintln!("NOT run beside real Pulse: PULSE_SOURCE names no checkout");
+        say("NOT run beside real Pulse: PULSE_SOURCE names no checkout");
         return;
     };
     let roots = std::env::var("ARTISAND_ROOTS").unwrap_or("/var/lib/artisand/roots".into());

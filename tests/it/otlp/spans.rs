@@ -132,6 +132,9 @@ async fn a_span_belongs_to_the_one_that_pushed_its_job_as_the_settings_say() {
         // What is recorded of other traces is this worker's own decision.
         (json!({"traceparent": unsampled}), Continues::Link, (true, false, true)),
         (json!({"sentry_trace_parent_data": sentry}), Continues::Parent, (false, false, false)),
+        (json!({"b3": format!("{TRACE}-{PARENT}-1")}), Continues::Parent, (true, true, false)),
+        (json!({"X-B3-TraceId": TRACE, "X-B3-SpanId": PARENT}), Continues::Parent, (true, true, false)),
+        (json!({"b3": format!("{TRACE}-{PARENT}-0")}), Continues::Parent, (false, false, false)),
         (json!({"traceparent": "00-nonsense"}), Continues::Parent, (true, false, false)),
         (json!({}), Continues::Parent, (true, false, false)),
     ];
