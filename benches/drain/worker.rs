@@ -12,6 +12,7 @@ use artisand::queue::{Queue as _, QueueName};
 use serde_json::json;
 
 use crate::payload;
+use crate::php::LARAVEL;
 use crate::report::Round;
 use crate::server::{HORIZON, PREFIX, Server, free_port};
 
@@ -48,6 +49,8 @@ pub(crate) struct Contender {
     has_horizon: bool,
     /// The share of jobs that keep their record.
     completed: f64,
+    /// Events that a PHP process raises for the app's listeners; there is no PHP without them.
+    events: Option<&'static str>,
     /// The number of jobs is that of the benchmark divided by this: slow ones need fewer.
     share: usize,
     /// The number of jobs, whatever that of the benchmark is.
@@ -65,6 +68,7 @@ const NOTHING: Contender = Contender {
     has_metrics: false,
     has_horizon: false,
     completed: 1.0,
+    events: None,
     share: 1,
     jobs: None,
 };
@@ -95,6 +99,9 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     Contender { name: "one job of 100 MB", handler: Handler::Named("typed"), size: 100_000_000, jobs: Some(1), ..NOTHING },
     Contender { name: "no-op, 64 slots, metrics", has_metrics: true, ..NOTHING },
     Contender { name: "no-op, 64 slots, metrics and Horizon", has_metrics: true, has_horizon: true, ..NOTHING },
+    Contender { name: "no-op, 64 slots, PHP with its default events", events: Some("failures"), ..NOTHING },
+    Contender { name: "no-op, 64 slots, metrics, Horizon and PHP with its default events", has_metrics: true, has_horizon: true, events: Some("failures"), ..NOTHING },
+    Contender { name: "no-op, 64 slots, metrics, Horizon and PHP with all events", has_metrics: true, has_horizon: true, events: Some("all"), ..NOTHING },
     Contender { name: "no-op, 64 slots, metrics and Horizon, 1 % of records", has_metrics: true, has_horizon: true, completed: 0.01, ..NOTHING },
 ];
 
@@ -189,11 +196,20 @@ impl Contender {
         });
         let manifest = manifest(&redis, self.has_horizon, directory);
         std::fs::write(directory.join("artisand.json"), manifest).unwrap();
+        let (policy, php) = match self.events {
+            None => ("leave", String::new()),
+            Some(events) => {
+                let php = format!(
+                    "[php]\nbinary = [{LARAVEL:?}, '13']\napp = '.'\nprocesses = 1\nevents = '{events}'\n"
+                );
+                ("php", php)
+            }
+        };
         let toml = format!(
             "app = '.'\nsettings = 'manifest'\nmanifest = 'artisand.json'\n\
              [[map]]\njob = 'App\\Jobs\\Counted'\nhandler = {handler}\n\
              [[map]]\nstring = 'Counted@run'\nhandler = {handler}\n\
-             [unmapped]\npolicy = 'leave'\n[horizon]\ncompleted = {}\n",
+             [unmapped]\npolicy = '{policy}'\n[horizon]\ncompleted = {}\n{php}",
             self.completed
         );
         std::fs::write(directory.join("artisand.toml"), toml).unwrap();
@@ -202,6 +218,8 @@ impl Contender {
             .args("queue:work redis --stop-when-empty -q --memory=0".split(' '))
             .arg(format!("--concurrency={}", self.slots))
             .arg(format!("--threads={}", self.threads))
+            .env("REDIS_PORT", server.port.to_string())
+            .env("REDIS_PREFIX", PREFIX)
             .env("BENCH_COUNTS", directory.join("counts"))
             .current_dir(directory);
         command

@@ -9,6 +9,9 @@ use crate::queue::Heads;
 use crate::worker::attempt::Executor;
 use crate::worker::linger::Linger;
 
+/// How often to look for jobs of one executor that stand behind jobs the other has not taken yet.
+pub(super) const BEHIND_OTHERS: Duration = Duration::from_millis(100);
+
 /// When to look at the queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Due {
@@ -172,6 +175,26 @@ impl Intakes {
         self.php.look_again();
     }
 
+    /// Makes a pop due, because a job has ended that may have left another in the queue: now, but for an executor whose
+    /// jobs stand behind many of the other in a moment, as a pop per ended job would halve the throughput.
+    pub(super) fn look_after_end(&mut self, now: Instant) {
+        for executor in [Executor::Local, Executor::Php] {
+            if self.is_behind(executor) {
+                self.of(executor).look_by(now + BEHIND_OTHERS);
+            } else {
+                self.of(executor).look_again();
+            }
+        }
+    }
+
+    /// Whether only the other executor has more jobs than it can take.
+    pub(super) fn is_behind(&self, executor: Executor) -> bool {
+        match executor {
+            Executor::Local => self.php.backlog && !self.local.backlog,
+            Executor::Php => self.local.backlog && !self.php.backlog,
+        }
+    }
+
     /// Makes a pop due at this moment for both executors, unless one is due earlier.
     pub(super) fn look_by(&mut self, moment: Instant) {
         self.local.look_by(moment);
@@ -268,6 +291,29 @@ mod tests {
         // `PopRetry` waits out failures; a failure says nothing about a backlog.
         intake.fail_pop();
         assert!(intake.check_due(ONE, true, now));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_job_lets_an_executor_look_at_once_unless_it_is_behind_the_other() {
+        for behind in [Executor::Local, Executor::Php] {
+            let now = Instant::now();
+            let mut intakes = Intakes::new(Linger::new(FOUR));
+            let other = match behind {
+                Executor::Local => Executor::Php,
+                Executor::Php => Executor::Local,
+            };
+            let nothing = found(0, false, false);
+            intakes.of(behind).end_pop(FOUR, nothing, now);
+            intakes.of(other).end_pop(FOUR, found(4, false, false), now);
+            assert!(intakes.is_behind(behind) && !intakes.is_behind(other));
+            intakes.look_after_end(now);
+            assert_eq!(intakes.of(behind).next_pop(now), now + BEHIND_OTHERS);
+            assert_eq!(intakes.of(other).next_pop(now), now);
+            // The other has taken all.
+            intakes.of(other).end_pop(FOUR, nothing, now);
+            intakes.look_after_end(now);
+            assert_eq!(intakes.of(behind).next_pop(now), now);
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -192,8 +192,7 @@ impl Run {
     /// Notes the end of a job's task.
     pub(super) fn ended(&mut self, end: Result<TaskOutput, JoinError>) {
         if self.is_bounded() {
-            // The job may have left another in the queue.
-            self.intakes.look_again();
+            self.intakes.look_after_end(Instant::now());
         }
         if self.slots.note_end(end) {
             self.intakes.local.look_again();

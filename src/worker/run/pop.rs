@@ -11,14 +11,11 @@ use crate::queue::{Popped, QueueName, ReservedJob};
 use crate::shown::{rounded, with_causes};
 use crate::worker::attempt::Executor;
 use crate::worker::event::{Event, Looping};
-use crate::worker::intake::Found;
+use crate::worker::intake::{BEHIND_OTHERS, Found};
 use crate::worker::limits::LIMITS_EVERY;
 use crate::worker::run::Run;
 use crate::worker::select::Selector;
 use crate::worker::triaged::{Candidate, Triaged};
-
-/// How often to look for jobs of one executor that stand behind jobs the other has not taken yet.
-const BEHIND_OTHERS: Duration = Duration::from_millis(100);
 
 /// The result of a pop.
 struct Fetched<'a> {
@@ -162,8 +159,12 @@ impl Run {
             has_moved: popped.migrated > 0 || !popped.quarantined.is_empty() || popped.is_cut,
             was_quiet,
             wait: if self.is_bounded() && !was_quiet && self.slots.is_empty() {
-                // The last jobs are being settled: look again after that.
-                Duration::from_millis(2)
+                if self.intakes.is_behind(executor) {
+                    BEHIND_OTHERS
+                } else {
+                    // The last jobs are being settled: look again after that.
+                    Duration::from_millis(2)
+                }
             } else {
                 self.idle_wait(&popped, selector.as_ref())
             },
