@@ -22,9 +22,21 @@ use crate::harness::stores::Kind;
 use crate::telemetry::get;
 
 mod answers;
+mod recorded;
 
 const SOON: Duration = Duration::from_secs(60);
 const P: &str = "shop_horizon:";
+
+/// Horizon's lists of jobs.
+const LISTS: [&str; 7] = [
+    "completed_jobs",
+    "silenced_jobs",
+    "failed_jobs",
+    "recent_failed_jobs",
+    "pending_jobs",
+    "recent_jobs",
+    "monitored_jobs",
+];
 
 /// An app with Horizon: a manifest, a Redis, and handlers that are shell scripts.
 struct Scene {
@@ -1083,154 +1095,6 @@ fn records_are_written_only_if_they_are_wanted() {
     let (code, output) = work_with("[horizon]\ncompleted = 50");
     assert_eq!(code, Some(2), "{output}");
     assert!(output.contains("from 0 to 1"), "{output}");
-}
-
-/// What the jobs of the recordings do in PHP (`php-interop/horizon/overlay/App/Jobs/Hz`).
-const MAPPINGS: &str = r#"
-[[map]]
-job = '/^App\\Jobs\\Hz\\(Ok|Tagged|Tags|Keyed|Quiet|Hush)$/'
-handler = "discard"
-[[map]]
-job = '/^App\\Jobs\\Hz\\(Fails|TagFails)$/'
-handler = { exec = ["sh", "-c", "echo no >&2; exit 1"] }
-[[map]]
-job = 'App\Jobs\Hz\FailNow'
-handler = { exec = ["sh", "-c", "echo no >&2; exit 65"] }
-[[map]]
-job = 'App\Jobs\Hz\Flaky'
-handler = { exec = ["sh", "-c", "[ $ARTISAND_JOB_ATTEMPTS = 3 ]"] }
-[[map]]
-job = 'App\Jobs\Hz\Releases'
-handler = { exec = ["sh", "-c", "[ $ARTISAND_JOB_ATTEMPTS = 2 ] || { echo release 1; exit 75; }"] }
-"#;
-
-/// Horizon's lists of jobs.
-const LISTS: [&str; 7] = [
-    "completed_jobs",
-    "silenced_jobs",
-    "failed_jobs",
-    "recent_failed_jobs",
-    "pending_jobs",
-    "recent_jobs",
-    "monitored_jobs",
-];
-
-/// The same payloads as real Horizon had; its records are in `fixtures/horizon`, made by `php-interop/horizon/record.py`.
-fn records_are_those_that_real_horizon_has_left(version: u8) {
-    let file = project().join(format!("fixtures/horizon/laravel-{version}.json"));
-    let recorded: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
-    let jobs = recorded["jobs"].as_array().unwrap();
-    assert!(jobs.len() > 20);
-    let scene = Scene::new();
-    let settings = scene.app.path().join("artisand.toml");
-    let text = std::fs::read_to_string(&settings).unwrap() + MAPPINGS;
-    std::fs::write(settings, text).unwrap();
-    let manifest = scene.app.path().join("artisand.json");
-    let defaults = std::fs::read_to_string(&manifest).unwrap();
-    let trim = r#""trim":{"completed":30,"failed":"100"}"#;
-    assert!(defaults.contains(trim));
-    std::fs::write(manifest, defaults.replace(trim, r#""trim":{}"#)).unwrap();
-    for tag in recorded["monitoring"].as_array().unwrap() {
-        let key = format!("{P}monitoring");
-        scene
-            .redis
-            .query::<()>(&[b"SADD", key.as_bytes(), tag.as_str().unwrap().as_bytes()]);
-    }
-    for job in jobs {
-        scene.restore(&job["before"]);
-    }
-    let mut worker = scene.worker(&["--tries=1"]);
-    let left = || scene.jobs("pending_jobs");
-    eventually("all jobs have ended", SOON, || {
-        left().is_empty().then_some(())
-    });
-    worker.signal(Signal::TERM);
-    worker.succeeds_within(SOON);
-
-    let mut measured = BTreeMap::<String, u64>::new();
-    let completed = (jobs.iter()).filter(|job| job["after"]["status"] == "completed");
-    for job in completed {
-        for (kind, name) in [("queue", "queue"), ("job", "name")] {
-            let name = format!("{kind}:{}", job["after"][name].as_str().unwrap());
-            *measured.entry(name).or_default() += 1;
-        }
-    }
-    for (name, throughput) in measured {
-        assert_eq!(
-            scene.hash(&name)["throughput"],
-            throughput.to_string(),
-            "{name}"
-        );
-    }
-    answers::assert_counts_like_recorded(&scene, &recorded);
-    let is_moment = |name: &str| name.ends_with("_at");
-    for job in jobs {
-        let id = job["id"].as_str().unwrap();
-        let (mut record, theirs) = (scene.hash(id), job["after"].as_object().unwrap());
-        // Horizon newer than 5.29 has this field.
-        record.remove("delay");
-        let names: BTreeSet<&str> = record.keys().map(String::as_str).collect();
-        assert_eq!(
-            names,
-            theirs.keys().map(String::as_str).collect(),
-            "{theirs:?}"
-        );
-        for (name, value) in theirs {
-            let (ours, theirs) = (&record[name], value.as_str().unwrap());
-            match &**name {
-                "payload" => assert_eq!(payload(ours), payload(theirs), "{theirs}"),
-                "exception" => assert!(ours.contains("Stack trace:"), "{ours}"),
-                name if is_moment(name) => {
-                    let moment: f64 = ours.parse().unwrap();
-                    assert!((moment - now()).abs() < 120.0, "{name}: {ours}");
-                }
-                name => assert_eq!(ours, theirs, "{name} of {theirs:?}"),
-            }
-        }
-        let minutes = match job["ttl"].as_str().unwrap() {
-            "60m" => 60,
-            "7d" => 7 * 24 * 60,
-            other => panic!("{other}"),
-        };
-        assert_eq!(scene.minutes_to_live(id), minutes, "{theirs:?}");
-        let lists: Vec<&str> = LISTS
-            .into_iter()
-            .filter(|list| scene.jobs(list).contains(id))
-            .collect();
-        assert_eq!(json!(lists), job["lists"], "{theirs:?}");
-        answers::assert_like_recorded(&scene, job);
-        for tag in job["tags"].as_array().unwrap() {
-            let tag = tag.as_str().unwrap();
-            // Tags of the push are the pushing program's.
-            if tag.starts_with("failed:") {
-                let members = scene.redis.scores(&format!("{P}{tag}"));
-                assert!(
-                    members.iter().any(|(member, _)| member == id.as_bytes()),
-                    "{tag}"
-                );
-            }
-        }
-    }
-}
-
-/// A payload; Laravel's own script turns empty lists into objects, and the reader of the recorded answers turns them
-/// into lists again.
-fn payload(text: &str) -> Value {
-    let mut payload: Value = serde_json::from_str(text).unwrap();
-    if payload["tags"] == json!({}) {
-        payload["tags"] = json!([]);
-    }
-    payload
-}
-
-#[test]
-fn records_are_those_that_real_horizon_has_left_on_laravel_10() {
-    records_are_those_that_real_horizon_has_left(10);
-}
-
-#[test]
-fn records_are_those_that_real_horizon_has_left_on_laravel_13() {
-    records_are_those_that_real_horizon_has_left(13);
 }
 
 /// Beside real Horizon, if there is a checkout of it; CI has none.
