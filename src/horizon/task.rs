@@ -48,7 +48,6 @@ impl Horizon {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::Ordering;
     use std::time::Duration;
 
     use super::*;
@@ -68,7 +67,7 @@ mod tests {
         let (connection, queue) = (ConnectionName::from("redis"), QueueName::from("default"));
         recorder.pushed(&connection, &queue, br#"{"uuid":"a","job":"A"}"#);
         // It is taken in order to be written.
-        while recorder.backlog.bytes.load(Ordering::Relaxed) > 0 {
+        while recorder.notes.capacity() < recorder.notes.max_capacity() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let ended = tokio::time::timeout(Duration::from_secs(60), horizon.finish()).await;
