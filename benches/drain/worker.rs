@@ -200,7 +200,7 @@ impl Contender {
             None => ("leave", String::new()),
             Some(events) => {
                 let php = format!(
-                    "[php]\nbinary = [{LARAVEL:?}, '13']\napp = '.'\nprocesses = 1\nevents = '{events}'\n"
+                    "[php]\nbinary = [{LARAVEL:?}, '8']\napp = '.'\nprocesses = 1\nevents = '{events}'\n"
                 );
                 ("php", php)
             }

@@ -9,9 +9,10 @@ import json, re, sys
 
 run, manifest, out = sys.argv[1:4]
 P = 'laravel_horizon:'
-CLASSES = ['Ok', 'Fails', 'FailNow', 'Flaky', 'Releases', 'Tagged', 'Tags', 'Keyed', 'Quiet', 'Hush', 'TagFails']
-OTHERS = ['Secret', 'TimesOut', 'Step', 'StepFails', 'Batched']
-LABELS = ['1-a', '1-b', '1-c', 'f1-a', 'f1-b', 'x1', 'bad', 'y1']  # of chains and batches: two chains and one batch
+CLASSES = ['Ok', 'Fails', 'FailNow', 'Flaky', 'Releases', 'Tagged', 'Tags', 'Keyed', 'Quiet', 'Hush', 'TagFails', 'Secret', 'TimesOut']
+# Of two chains and a batch.
+LABELLED = ['Step', 'StepFails', 'Batched']
+LABELS = ['1-a', '1-b', '1-c', 'f1-a', 'f1-b', 'x1', 'bad', 'y1']
 LISTS = ['completed_jobs', 'silenced_jobs', 'failed_jobs', 'recent_failed_jobs', 'pending_jobs', 'recent_jobs', 'monitored_jobs']
 pushed, drained = (json.load(open(f'{run}/raw/{stage}.json')) for stage in ('pushed', 'drained'))
 answers, pushed, drained = drained['api'], pushed['keys'], drained['keys']
@@ -52,7 +53,7 @@ def is_wanted(record):
     """Whether the job is of a kind that handlers run in the test."""
     name = record['name'].removeprefix('App\\Jobs\\Hz\\')
     label = re.search(r'"label";s:\d+:"([^"]*)"', json.loads(record['payload'])['data'].get('command', ''))
-    return name in CLASSES + OTHERS[:2] or name in OTHERS[2:] and label[1] in LABELS
+    return name in CLASSES or name in LABELLED and label[1] in LABELS
 
 
 records = {key: row for key, row in drained.items() if row['type'] == 'hash' and key.startswith(P) and {'name', 'payload'} <= row['value'].keys()}

@@ -175,8 +175,8 @@ impl Intakes {
         self.php.look_again();
     }
 
-    /// Makes a pop due, because a job has ended that may have left another in the queue: now, but for an executor whose
-    /// jobs stand behind many of the other in a moment, as a pop per ended job would halve the throughput.
+    /// Makes a pop due, because a job has ended that may have left another in the queue: now, but in a moment for an
+    /// executor whose jobs stand behind many of the other. A pop for it after each of those would hold the other up.
     pub(super) fn look_after_end(&mut self, now: Instant) {
         for executor in [Executor::Local, Executor::Php] {
             if self.is_behind(executor) {

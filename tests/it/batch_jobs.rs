@@ -18,6 +18,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
+use crate::harness::jobs_table::batches_table;
 use crate::harness::redis::RedisServer;
 
 const NOW: i64 = 1_767_323_045;
@@ -78,11 +79,8 @@ impl Scene {
         let mut database = DatabaseOptions::new("main", DatabaseKind::Sqlite);
         database.database = path.to_str().unwrap().into();
         let database = Database::new(&database).unwrap();
-        let table = "create table job_batches (id varchar(255) primary key, name varchar(255) not null, \
-             total_jobs integer not null, pending_jobs integer not null, failed_jobs integer not null, \
-             failed_job_ids text not null, options text null, cancelled_at integer null, \
-             created_at integer not null, finished_at integer null)";
-        database.execute(table, &[]).await.unwrap();
+        let table = batches_table("job_batches", "text");
+        database.execute(&table, &[]).await.unwrap();
         let sql = "insert into job_batches values ('b-1', '', 3, 1, 0, '[]', ?, null, 1000, null)";
         database.execute(sql, &[options.into()]).await.unwrap();
         let clock = Clock::Fixed(UnixSeconds(NOW));

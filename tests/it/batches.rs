@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
+use crate::harness::jobs_table::batches_table;
 use crate::harness::process::until;
 use crate::harness::sql::{MariaDbServer, NAME, PASSWORD, PostgresServer};
 
@@ -75,12 +76,7 @@ impl Home {
                 ("shop.", "text")
             }
         };
-        let table = format!(
-            "create table {schema}app_job_batches (id varchar(255) primary key, name varchar(255) not null, \
-             total_jobs integer not null, pending_jobs integer not null, failed_jobs integer not null, \
-             failed_job_ids text not null, options {long} null, cancelled_at integer null, \
-             created_at integer not null, finished_at integer null)"
-        );
+        let table = batches_table(&format!("{schema}app_job_batches"), long);
         home.run(&table).await;
         home
     }

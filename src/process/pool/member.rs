@@ -224,6 +224,14 @@ enum Waited {
     Gone,
 }
 
+/// What follows when the attempt of a job is over.
+enum After {
+    /// The process runs the next job, or ends by itself.
+    Next,
+    /// It has ended: in the job, or before it began with it.
+    End { is_in_job: bool },
+}
+
 /// An event of a process.
 pub(super) enum Did {
     Say(Said),
@@ -383,12 +391,12 @@ impl Member {
             };
             self.channel.moves_on();
             self.log.of(Some(Arc::clone(&given.info)));
-            let is_alive = self.run_job(&mut given, &mut early, pool).await;
+            let after = self.run_job(&mut given, &mut early, pool).await;
             self.flush();
             self.log.of(None);
-            if !is_alive {
+            if let After::End { is_in_job } = after {
                 return Served {
-                    is_in_job: true,
+                    is_in_job,
                     ..self.served().await
                 };
             }
@@ -597,8 +605,8 @@ impl Member {
         tracing::error!(%error, php.process = self.log.process, "a PHP process cannot be understood and is killed");
     }
 
-    /// Forwards PHP's messages about a job until the attempt is over; false if the process is gone.
-    async fn run_job(&mut self, given: &mut Given, early: &mut Early, pool: &Shared) -> bool {
+    /// Forwards PHP's messages about a job until the attempt is over.
+    async fn run_job(&mut self, given: &mut Given, early: &mut Early, pool: &Shared) -> After {
         let (said, kill) = (&given.said, &given.kill);
         let mut taken_by = Some(given.taken_by);
         let mut may_send = true;
@@ -617,7 +625,7 @@ impl Member {
                 () = sleep_until(begins_by) => {
                     if self.has_begun_next() {
                         let _ = said.send(Said::Done).await;
-                        return true;
+                        return After::Next;
                     }
                     // From this moment on the process would not begin it any more.
                     self.take_back().await;
@@ -646,7 +654,7 @@ impl Member {
                     if self.has_begun_next() {
                         // What is to be killed is over.
                         let _ = said.send(Said::Done).await;
-                        return true;
+                        return After::Next;
                     }
                     is_killed = true;
                     self.group.kill();
@@ -660,7 +668,7 @@ impl Member {
                     self.pause = self.pause.take().filter(|_| it == Said::Declined);
                     self.heard = Some(it);
                     let _ = said.send(Said::Done).await;
-                    return true;
+                    return After::Next;
                 }
                 Did::Say(Said::Paused) => self.pauses(pool),
                 Did::Say(Said::Ready { clock }) => {
@@ -670,7 +678,7 @@ impl Member {
                         self.is_ready = self.channel.has_read_all();
                         // Mostly this message alone reports the end of the attempt.
                         let _ = said.send(Said::Done).await;
-                        return true;
+                        return After::Next;
                     }
                 }
                 Did::Say(it) => {
@@ -684,7 +692,7 @@ impl Member {
                     // The receiver may be dropped.
                     let _ = said.send(it).await;
                     if is_over {
-                        return true;
+                        return After::Next;
                     }
                     if is_soon {
                         // Only now: the pop then follows the settlement of this job, and both are sent at once.
@@ -698,8 +706,8 @@ impl Member {
                 }
                 Did::Exit(status) => {
                     *early = None;
-                    self.dies(status, said, is_refused).await;
-                    return false;
+                    let is_in_job = self.dies(status, said, is_refused).await;
+                    return After::End { is_in_job };
                 }
             }
         }
@@ -732,18 +740,22 @@ impl Member {
         }
     }
 
-    /// Reports the end of the process to its job, and to the job that was sent ahead.
+    /// Reports the end of the process to its job, and to the job that was sent ahead; returns whether it was in the
+    /// middle of a job.
     async fn dies(
         &mut self,
         status: Option<ExitStatus>,
         said: &mpsc::Sender<Said>,
         is_refused: bool,
-    ) {
+    ) -> bool {
         let is_ahead = self.channel.is_ahead();
         let is_untouched = self.channel.bury();
         let ahead = self.ahead.take();
+        let is_in_next = ahead.is_some() && !is_untouched;
+        let mut is_over = false;
         for (it, is_of_next) in self.read_rest().await {
             self.hears_problem(&it).await;
+            is_over |= is_of_next == is_in_next && matches!(it, Said::Done | Said::Declined);
             let about = ahead.as_ref().filter(|_| is_of_next);
             let _ = about.map_or(said, |ahead| &ahead.said).send(it).await;
         }
@@ -754,10 +766,12 @@ impl Member {
             Some(next) if is_untouched => (ended, Some((next, Said::Declined))),
             Some(next) => (Said::Done, Some((next, ended))),
         };
+        let is_in_job = !is_over && end != Said::Declined;
         let _ = said.send(end).await;
         if let Some((next, end)) = end_of_next {
             let _ = next.said.send(end).await;
         }
+        is_in_job
     }
 
     /// Whether the process has read the job that was sent ahead, so that the one before is over.

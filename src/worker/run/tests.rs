@@ -52,6 +52,25 @@ async fn pops_that_fail_are_made_again_and_lose_no_job() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn php_processes_that_have_nothing_to_do_cost_handlers_no_pops() {
+    let mut counts = Vec::new();
+    for policy in [UnmappedPolicy::Leave, UnmappedPolicy::Php] {
+        let mut scene = Scene::new(nothing());
+        scene.pool = (policy == UnmappedPolicy::Php).then(|| Pool::played(1));
+        let _member = scene.pool.as_ref().map(Pool::offer);
+        scene.router = router(vec![mapping("App\\Jobs\\*")], policy, nothing());
+        scene.options.concurrency = slots(4);
+        let server = Arc::clone(&scene.server);
+        server.push(&jobs(200)).await;
+        let (report, _) = scene.run().await;
+        assert_eq!(report.jobs_processed, 200);
+        counts.push(server.calls("pop").len());
+    }
+    // PHP looks now and then, and when handlers have done all.
+    assert!(counts[1] < counts[0] + 10, "{counts:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_worker_until_the_queue_is_empty_does_not_take_a_lost_server_for_an_empty_queue() {
     for once in [false, true] {
         let mut scene = Scene::new(nothing());

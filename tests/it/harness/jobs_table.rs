@@ -111,6 +111,16 @@ fn options(kind: Kind, settings: &Settings, home: &TempDir) -> DatabaseOptions {
     }
 }
 
+/// What makes a table of batches, as Laravel's migration does; `long` is the type of long texts.
+pub(crate) fn batches_table(name: &str, long: &str) -> String {
+    format!(
+        "create table {name} (id varchar(255) primary key, name varchar(255) not null, \
+         total_jobs integer not null, pending_jobs integer not null, failed_jobs integer not null, \
+         failed_job_ids text not null, options {long} null, cancelled_at integer null, \
+         created_at integer not null, finished_at integer null)"
+    )
+}
+
 /// The statements of Laravel's migrations.
 pub(crate) fn migration(kind: Kind) -> Vec<String> {
     let (id, tiny, int, text) = match kind {

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::{LISTS, P, SOON, Scene, answers, now};
 use crate::harness::fixtures::project;
+use crate::harness::jobs_table::batches_table;
 use crate::harness::process::poll;
 
 /// What the jobs of the recordings do in PHP (`php-interop/horizon/overlay/App/Jobs/Hz`).
@@ -222,11 +223,8 @@ impl Batches {
             let _inside = runtime.enter();
             Database::new(&options).unwrap()
         };
-        let table = "create table job_batches (id varchar(255) primary key, name varchar(255) not null, \
-             total_jobs integer not null, pending_jobs integer not null, failed_jobs integer not null, \
-             failed_job_ids text not null, options text null, cancelled_at integer null, \
-             created_at integer not null, finished_at integer null)";
-        runtime.block_on(database.execute(table, &[])).unwrap();
+        let table = batches_table("job_batches", "text");
+        runtime.block_on(database.execute(&table, &[])).unwrap();
         Self { database, runtime }
     }
 

@@ -592,6 +592,11 @@ fn processes_say_what_they_are(version: u8) {
 
 on_every_laravel!(processes_say_what_they_are);
 
+/// How many processes of the pool were replaced for this reason, as metrics say it.
+fn counted(reason: &str, count: u8) -> String {
+    format!("artisand_php_process_restarts_total{{reason=\"{reason}\"}} {count}\n")
+}
+
 fn replaced_processes_are_counted_with_the_reason(version: u8) {
     let scene = Scene::with_pool::<&str>(version, &[], 1, "");
     for id in ["1", "2"] {
@@ -599,9 +604,6 @@ fn replaced_processes_are_counted_with_the_reason(version: u8) {
     }
     scene.push("3", &["--script=exit"]);
     scene.push("4", &["--script=kill"]);
-    let counted = |reason: &str, count: u8| {
-        format!("artisand_php_process_restarts_total{{reason=\"{reason}\"}} {count}\n")
-    };
     let workplace = scene.workplace.php("max_jobs = 1");
     let mut served = Served::start_in(workplace, &[]);
     let expected = [("jobs", 2), ("crashed", 1), ("killed", 1), ("boot", 0)];
@@ -612,3 +614,18 @@ fn replaced_processes_are_counted_with_the_reason(version: u8) {
 }
 
 on_every_laravel!(replaced_processes_are_counted_with_the_reason);
+
+/// Laravel ends each process behind its job, when the next one was mostly sent already: that one is declined, and did
+/// not crash.
+fn a_process_that_leaves_the_next_job_alone_has_not_crashed(version: u8) {
+    let scene = Scene::with_pool::<&str>(version, &[], 1, "");
+    for id in 0..8 {
+        scene.push(&id.to_string(), &[]);
+    }
+    let mut served = Served::start_in(scene.workplace.php("memory = 1"), &[]);
+    served.shows("/metrics", &[&counted("memory", 8), &counted("crashed", 0)]);
+    served.worker.signal(rustix::process::Signal::TERM);
+    served.worker.succeeds_within(SOON);
+}
+
+on_every_laravel!(a_process_that_leaves_the_next_job_alone_has_not_crashed);
