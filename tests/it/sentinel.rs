@@ -190,11 +190,12 @@ async fn an_old_master_that_lives_on_is_left_and_a_push_wakes_the_waiting_worker
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_of_a_master_that_hangs_is_not_waited_for_once_another_is_named() {
-    let watched = Watched::start_strict(3);
+    let watched = Watched::start(3);
     let queue = queue(SERVICE, &ports(&watched));
     let q = QueueName::from("q");
     queue.push(&q, &[b"1".to_vec()]).await.unwrap();
     let old = watched.master();
+    watched.be_strict();
     watched.servers[old].signal(Signal::STOP);
     let error = queue.push(&q, &[b"2".to_vec()]).await.unwrap_err();
     assert!(error.is_of_unknown_outcome(), "{error:?}");
@@ -229,9 +230,9 @@ fn workplace(watched: &Watched, journal: &RedisServer, retry_after: u64) -> Work
     Workplace::with_settings(journal, &settings)
 }
 
-/// A worker whose server these sentinels find, and call down by themselves.
+/// A worker whose server these sentinels find.
 fn at_work(sentinels: usize) -> (Watched, RedisServer, Workplace, ManagedChild) {
-    let watched = Watched::start_strict(sentinels);
+    let watched = Watched::start(sentinels);
     let journal = RedisServer::start();
     let workplace = workplace(&watched, &journal, 90);
     let worker = workplace.worker(&["--sleep=1"]);
@@ -416,10 +417,13 @@ fn a_worker_goes_on_when_its_master_is_killed_and_comes_back_as_a_replica() {
         (replica.jobs("p_queues:default") == 0).then_some(())
     });
     watched.sentinels[0].kill();
+    watched.be_strict();
     watched.servers[old].kill();
     eventually("another master is named", LONG, || {
         (watched.master() != old).then_some(())
     });
+    watched.eventually_settled();
+    watched.be_patient();
     // There is no replica whose answer `WAIT` could wait for.
     let mut connection = watched.connection().unwrap();
     let push = |connection: &mut redis::Connection, number: usize| {
@@ -429,7 +433,6 @@ fn a_worker_goes_on_when_its_master_is_killed_and_comes_back_as_a_replica() {
     };
     push(&mut connection, ROW);
     done(ROW);
-    watched.eventually_settled();
     watched.servers[old].restart();
     watched.eventually_follows(old);
     push(&mut connection, ROW + 1);

@@ -232,7 +232,12 @@ impl RedisServer {
         self.directory.path()
     }
 
-    fn log(&self) -> String {
+    /// Whether the test has not stopped or killed it.
+    pub(crate) fn is_running(&self) -> bool {
+        self.child.is_some()
+    }
+
+    pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
 

@@ -13,6 +13,9 @@ pub(crate) const SERVICE: &str = "mymaster";
 /// Many times longer than needed: the machine may be busy with other tests.
 const LONG: Duration = Duration::from_secs(60);
 
+/// What sentinels bear that are not to replace a server on their own.
+const PATIENT: Duration = Duration::from_secs(60);
+
 /// A master, a replica and sentinels that watch them.
 pub(crate) struct Watched {
     pub(crate) servers: [RedisServer; 2],
@@ -31,20 +34,21 @@ const REPLICATION: [&str; 8] = [
     "10",
 ];
 
+/// The port of the server that this sentinel names.
+fn named_by(sentinel: &RedisServer) -> RedisResult<u16> {
+    let client = Client::open(sentinel.url())?;
+    let mut connection = client.get_connection_with_timeout(Duration::from_secs(1))?;
+    let mut command = redis::cmd("SENTINEL");
+    command.arg("get-master-addr-by-name").arg(SERVICE);
+    let (_, port): (String, u16) = command.query(&mut connection)?;
+    Ok(port)
+}
+
 impl Watched {
-    /// Starts them, with this many sentinels; only an order makes these name another master, because one that the
+    /// Starts them, with this many sentinels. For a minute of silence they call no server down, because one that the
     /// machine keeps waiting is not to count as down.
     pub(crate) fn start(sentinels: usize) -> Self {
-        Self::after(sentinels, Duration::from_secs(60))
-    }
-
-    /// The same, where each sentinel alone calls a master down that is silent for a second.
-    pub(crate) fn start_strict(sentinels: usize) -> Self {
-        Self::after(sentinels, Duration::from_secs(1))
-    }
-
-    fn after(sentinels: usize, silence: Duration) -> Self {
-        let silence = silence.as_millis();
+        let silence = PATIENT.as_millis();
         let master = RedisServer::start_with(&REPLICATION);
         let port = master.port().to_string();
         let of_master = ["--replicaof", "127.0.0.1", &port];
@@ -65,12 +69,13 @@ impl Watched {
         };
         for sentinel in &watched.sentinels {
             // By default they look at a replica every ten seconds, and tell an old master after eight that it is none.
-            // That takes four times the second period, within which all have to hear of the new master.
+            // That takes four times the second period, within which all have to hear of the new master; and what they
+            // know of the new master must not be older than two times the first.
             let periods: [&[u8]; 6] = [
                 b"SENTINEL",
                 b"DEBUG",
                 b"info-period",
-                b"100",
+                b"500",
                 b"publish-period",
                 b"500",
             ];
@@ -86,6 +91,35 @@ impl Watched {
         watched
     }
 
+    /// From now on, each sentinel that lives calls a server down that is silent for a second. A test sets this for the
+    /// failover that it wants: with it, a server that gets no processor for a second is replaced, too.
+    pub(crate) fn be_strict(&self) {
+        self.call_down_after(Duration::from_secs(1));
+    }
+
+    /// As at the start.
+    pub(crate) fn be_patient(&self) {
+        self.call_down_after(PATIENT);
+    }
+
+    fn call_down_after(&self, silence: Duration) {
+        for sentinel in self
+            .sentinels
+            .iter()
+            .filter(|sentinel| sentinel.is_running())
+        {
+            let silence = silence.as_millis().to_string();
+            let set: [&[u8]; 5] = [
+                b"SENTINEL",
+                b"SET",
+                SERVICE.as_bytes(),
+                b"down-after-milliseconds",
+                silence.as_bytes(),
+            ];
+            sentinel.query::<()>(&set);
+        }
+    }
+
     /// `[redis]` of `artisand.toml`.
     pub(crate) fn settings(&self) -> String {
         let mut list = String::new();
@@ -95,26 +129,28 @@ impl Watched {
         format!("[redis]\nsentinels = [{list}]\nservice = '{SERVICE}'\n")
     }
 
+    fn living(&self) -> impl Iterator<Item = &RedisServer> {
+        self.sentinels
+            .iter()
+            .filter(|sentinel| sentinel.is_running())
+    }
+
     /// The port of the server that a living sentinel names.
     pub(crate) fn named(&self) -> u16 {
-        let ask = |sentinel: &RedisServer| -> RedisResult<u16> {
-            let client = Client::open(sentinel.url())?;
-            let mut connection = client.get_connection_with_timeout(Duration::from_secs(1))?;
-            let mut command = redis::cmd("SENTINEL");
-            command.arg("get-master-addr-by-name").arg(SERVICE);
-            let (_, port): (String, u16) = command.query(&mut connection)?;
-            Ok(port)
-        };
-        let found = poll(LONG, || self.sentinels.iter().find_map(|s| ask(s).ok()));
+        let found = poll(LONG, || self.living().find_map(|s| named_by(s).ok()));
         found.expect("a sentinel answers")
     }
 
-    /// Waits until a sentinel finds nothing wrong with the master: until then, it may begin a second failover.
+    /// Waits until no sentinel finds anything wrong with the master, and all name the same: until then, one may begin a
+    /// second failover.
     pub(crate) fn eventually_settled(&self) {
-        let sentinel = self.sentinels.last().expect("there is one");
         eventually("the failover is over", LONG, || {
-            let info: String = sentinel.query(&[b"INFO", b"sentinel"]);
-            info.contains("status=ok").then_some(())
+            let named = self.named();
+            let is_settled = |sentinel: &RedisServer| {
+                let info: String = sentinel.query(&[b"INFO", b"sentinel"]);
+                info.contains("status=ok") && named_by(sentinel).is_ok_and(|port| port == named)
+            };
+            self.living().all(is_settled).then_some(())
         });
     }
 
@@ -153,7 +189,7 @@ impl Watched {
     /// Waits until a server follows the other one.
     pub(crate) fn eventually_follows(&self, position: usize) {
         // A sentinel that got no processor for two seconds does nothing for half a minute.
-        eventually("an old master becomes a replica", 3 * LONG, || {
+        let is_one = || {
             // A sentinel that tells it cuts its connections.
             let client = Client::open(self.servers[position].url()).unwrap();
             let mut connection = client.get_connection().ok()?;
@@ -161,6 +197,14 @@ impl Watched {
             let info: String = command.arg("replication").query(&mut connection).ok()?;
             let is_one = info.contains("role:slave") && info.contains("master_link_status:up");
             is_one.then_some(())
-        });
+        };
+        if poll(3 * LONG, is_one).is_none() {
+            let logs: Vec<_> = self.sentinels.iter().map(RedisServer::log).collect();
+            panic!(
+                "an old master, port {}, does not become a replica; the sentinels say: {}",
+                self.servers[position].port(),
+                logs.concat()
+            );
+        }
     }
 }
