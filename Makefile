@@ -16,14 +16,10 @@ demo-redis:
 	cargo build --quiet --bin artisand --example push_payloads
 	php-interop/demo
 
-# Integration tests start thousands of workers, so opt-level 1 halves their time. Unit tests stay at 0, as with
-# `cargo test` alone: compiling them takes longer than running them. Set CARGO_PROFILE_DEV_OPT_LEVEL for another level.
-test thorough torture: export CARGO_PROFILE_DEV_OPT_LEVEL ?= 1
-
 # The whole suite, with Laravel 8, 10 and 13; installs what is missing.
 test: setup
 	cargo build --examples --quiet
-	CARGO_PROFILE_DEV_OPT_LEVEL=0 cargo test --quiet --lib -- --include-ignored
+	cargo test --quiet --lib -- --include-ignored
 	cargo test --quiet --test it -- --include-ignored
 	cargo test --quiet --doc
 

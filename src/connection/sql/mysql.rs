@@ -108,7 +108,7 @@ impl Pool for MySql {
     fn begin(&self) -> Answer<'_, Box<dyn Open>> {
         Box::pin(async move {
             let pool = self.0.clone();
-            let begun = begun(async move { pool.begin().await }).await?;
+            let begun = begun(async move { Box::pin(pool.begin()).await }).await?;
             Ok(Box::new(begun) as Box<dyn Open>)
         })
     }

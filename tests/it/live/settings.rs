@@ -461,61 +461,69 @@ fn variables_of_php(env: Env<'_>) -> BTreeMap<String, String> {
     variables
 }
 
-fn php_says_what_laravel_says(version: u8) {
-    for_each(version, |_, app, env, truth, place| {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), settings_of_php(version, app)).unwrap();
-        let before = files(&app.here);
-        let config = Config::load(Some(file.path()), None, variables_of_php(env));
-        let config = config.unwrap_or_else(|e| panic!("{place}: {e}"));
-        assert!(files(&app.here) == before, "{place}: the app has changed");
-        let laravel = config.laravel().unwrap();
-        let is_of_php = matches!(laravel.origin, Origin::Php { .. });
-        assert!(is_of_php, "{place}: {}", laravel.origin);
-        let found = Differences::between(laravel, app, truth);
-        assert!(found.list.is_empty(), "{place}:\n{}", found.list.join("\n"));
-        assert_eq!((found.unknown.len(), found.secret.len()), (0, 0), "{place}");
-        compare_use(laravel, app, truth, place);
-    });
+fn compare_what_php_says(version: u8, app: &App, env: Env<'_>, truth: &Value, place: &str) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), settings_of_php(version, app)).unwrap();
+    let before = files(&app.here);
+    let config = Config::load(Some(file.path()), None, variables_of_php(env));
+    let config = config.unwrap_or_else(|e| panic!("{place}: {e}"));
+    assert!(files(&app.here) == before, "{place}: the app has changed");
+    let laravel = config.laravel().unwrap();
+    let is_of_php = matches!(laravel.origin, Origin::Php { .. });
+    assert!(is_of_php, "{place}: {}", laravel.origin);
+    let found = Differences::between(laravel, app, truth);
+    assert!(found.list.is_empty(), "{place}:\n{}", found.list.join("\n"));
+    assert_eq!((found.unknown.len(), found.secret.len()), (0, 0), "{place}");
+    compare_use(laravel, app, truth, place);
 }
 
-on_every_laravel!(php_says_what_laravel_says);
+fn compare_what_the_manifest_says(
+    apps: &Apps,
+    app: &App,
+    env: Env<'_>,
+    truth: &Value,
+    place: &str,
+) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("artisand.json");
+    let named = path.to_str().unwrap();
+    let env_with_manifest = [env, &[("ARTISAND_MANIFEST", named)]].concat();
 
-fn the_manifest_of_an_app_says_what_laravel_says(version: u8) {
+    let manifest = apps.manifest(app, env, &[]);
+    for secret in ["s3cr3t", "7331733173317331"] {
+        assert!(
+            !manifest.contains(secret),
+            "{place}: the manifest has {secret}"
+        );
+    }
+    std::fs::write(&path, manifest).unwrap();
+    let config = load(app, &env_with_manifest, place);
+    assert_eq!(config.manifest().unwrap().0, path, "{place}");
+    assert_eq!(config.stale_manifest(), [""; 0], "{place}");
+    let found = Differences::between(config.laravel().unwrap(), app, truth);
+    assert!(found.list.is_empty(), "{place}:\n{}", found.list.join("\n"));
+    if found.secret.is_empty() {
+        assert_eq!(found.unknown, [""; 0], "{place}");
+        return compare_use(config.laravel().unwrap(), app, truth, place);
+    }
+
+    let manifest = apps.manifest(app, env, &["--with-secrets"]);
+    std::fs::write(&path, manifest).unwrap();
+    let config = load(app, &env_with_manifest, place);
+    let found = Differences::between(config.laravel().unwrap(), app, truth);
+    assert!(found.list.is_empty(), "{place}:\n{}", found.list.join("\n"));
+    assert_eq!((found.unknown.len(), found.secret.len()), (0, 0), "{place}");
+    compare_use(config.laravel().unwrap(), app, truth, place);
+}
+
+fn php_and_the_manifest_of_an_app_say_what_laravel_says(version: u8) {
     for_each(version, |apps, app, env, truth, place| {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("artisand.json");
-        let named = path.to_str().unwrap();
-        let env_with_manifest = [env, &[("ARTISAND_MANIFEST", named)]].concat();
-
-        let manifest = apps.manifest(app, env, &[]);
-        for secret in ["s3cr3t", "7331733173317331"] {
-            assert!(
-                !manifest.contains(secret),
-                "{place}: the manifest has {secret}"
-            );
-        }
-        std::fs::write(&path, manifest).unwrap();
-        let config = load(app, &env_with_manifest, place);
-        assert_eq!(config.manifest().unwrap().0, path, "{place}");
-        assert_eq!(config.stale_manifest(), [""; 0], "{place}");
-        let found = Differences::between(config.laravel().unwrap(), app, truth);
-        assert!(found.list.is_empty(), "{place}:\n{}", found.list.join("\n"));
-        if found.secret.is_empty() {
-            compare_use(config.laravel().unwrap(), app, truth, place);
-        }
-
-        let manifest = apps.manifest(app, env, &["--with-secrets"]);
-        std::fs::write(&path, manifest).unwrap();
-        let config = load(app, &env_with_manifest, place);
-        let found = Differences::between(config.laravel().unwrap(), app, truth);
-        assert!(found.list.is_empty(), "{place}:\n{}", found.list.join("\n"));
-        assert_eq!((found.unknown.len(), found.secret.len()), (0, 0), "{place}");
-        compare_use(config.laravel().unwrap(), app, truth, place);
+        compare_what_php_says(version, app, env, truth, place);
+        compare_what_the_manifest_says(apps, app, env, truth, place);
     });
 }
 
-on_every_laravel!(the_manifest_of_an_app_says_what_laravel_says);
+on_every_laravel!(php_and_the_manifest_of_an_app_say_what_laravel_says);
 
 /// A manifest that was made without these variables, as in an image, gives Laravel's settings once they are set.
 fn php_and_a_manifest_obey_the_variables_that_they_run_with(version: u8) {

@@ -1,18 +1,18 @@
 //! Goes through all states of a model, the nearest first.
 
 use std::collections::hash_map::{Entry, HashMap};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 
 use super::Model;
 use super::server::{Call, Server};
-use super::world::World;
+use super::world::{Step, World};
 
 /// What an exploration has found.
 #[derive(Debug)]
 pub(crate) struct Explored {
     pub(crate) states: usize,
     /// Each call that a server carried out, with the server before it; none twice.
-    pub(crate) calls: BTreeSet<(Server, Call)>,
+    pub(crate) calls: HashSet<(Server, Call)>,
 }
 
 /// A way to a state that must not be.
@@ -26,10 +26,10 @@ pub(crate) struct Violation {
 pub(crate) fn explore(model: &Model) -> Result<Explored, Violation> {
     let mut numbers = HashMap::from([(World::begin(model), 0_usize)]);
     // How each state was first reached, and the states before it.
-    let mut reached: Vec<Option<(usize, String)>> = vec![None];
+    let mut reached: Vec<Option<(usize, Step)>> = vec![None];
     let mut before: Vec<Vec<usize>> = vec![Vec::new()];
     let mut ends = Vec::new();
-    let mut calls = BTreeSet::new();
+    let mut calls = HashSet::new();
     let mut next = VecDeque::from([(World::begin(model), 0)]);
     while let Some((world, number)) = next.pop_front() {
         if let Some(what) = world.violation(model) {
@@ -40,14 +40,18 @@ pub(crate) fn explore(model: &Model) -> Result<Explored, Violation> {
             ends.push(number);
         }
         for (step, after) in world.steps(model) {
-            calls.extend(step.call);
+            if let Some(call) = &step.call
+                && !calls.contains(call)
+            {
+                calls.insert(call.clone());
+            }
             let fresh = reached.len();
             let to = match numbers.entry(after) {
                 Entry::Occupied(known) => *known.get(),
                 Entry::Vacant(new) => {
                     next.push_back((new.key().clone(), fresh));
                     new.insert(fresh);
-                    reached.push(Some((number, step.what)));
+                    reached.push(Some((number, step)));
                     before.push(Vec::new());
                     fresh
                 }
@@ -73,10 +77,10 @@ pub(crate) fn explore(model: &Model) -> Result<Explored, Violation> {
     })
 }
 
-fn trace(reached: &[Option<(usize, String)>], mut number: usize) -> Vec<String> {
+fn trace(reached: &[Option<(usize, Step)>], mut number: usize) -> Vec<String> {
     let mut trace = Vec::new();
-    while let Some((from, what)) = &reached[number] {
-        trace.push(what.clone());
+    while let Some((from, step)) = &reached[number] {
+        trace.push(step.to_string());
         number = *from;
     }
     trace.reverse();

@@ -138,9 +138,9 @@ fn no_three_faults_lose_double_or_block_anything() {
     }
 }
 
-/// The violations of each scenario, without one rule or several.
-fn violations(rules: Rules) -> Vec<(Scenario, Violation)> {
-    let found = Scenario::ALL.into_iter().filter_map(|scenario| {
+/// The violations of the scenarios, without one rule or several; each is looked for when it is asked for.
+fn violations(rules: Rules) -> impl Iterator<Item = (Scenario, Violation)> {
+    Scenario::ALL.into_iter().filter_map(move |scenario| {
         let faults = 2;
         let violation = explore(&Model {
             scenario,
@@ -148,8 +148,7 @@ fn violations(rules: Rules) -> Vec<(Scenario, Violation)> {
             faults,
         });
         Some((scenario, violation.err()?))
-    });
-    found.collect()
+    })
 }
 
 #[test]
@@ -175,12 +174,12 @@ fn each_rule_is_needed() {
     for (rule, switch, expected) in rows {
         let mut rules = Rules::ALL;
         switch(&mut rules);
-        let found = violations(rules);
-        let is_expected = |(_, violation): &(Scenario, Violation)| violation.what == expected;
-        let seen: Vec<_> = (found.iter())
-            .map(|(scenario, violation)| (scenario, violation.what))
-            .collect();
-        assert!(found.iter().any(is_expected), "without `{rule}`: {seen:?}");
+        let mut seen = Vec::new();
+        let is_found = violations(rules).any(|(scenario, violation)| {
+            seen.push((scenario, violation.what));
+            violation.what == expected
+        });
+        assert!(is_found, "without `{rule}`: {seen:?}");
     }
 }
 
@@ -189,12 +188,12 @@ fn each_rule_is_needed() {
 fn effects_of_records_that_are_gone_are_guarded_twice() {
     let mut rules = Rules::ALL;
     rules.advances_what_is_there = false;
-    let found = violations(rules);
+    let found: Vec<_> = violations(rules).collect();
     assert!(found.is_empty(), "{found:?}");
     rules.advances_under_the_lease = false;
-    let found = violations(rules);
     let is_doubled = |(scenario, violation): &(Scenario, Violation)| {
         *scenario == Scenario::Callbacks && violation.what == "the next job was pushed twice"
     };
+    let found: Vec<_> = violations(rules).collect();
     assert!(found.iter().any(is_doubled), "{found:?}");
 }

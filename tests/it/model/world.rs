@@ -1,5 +1,7 @@
 //! The world of the model: two servers, a database, two workers, and what may go wrong.
 
+use std::fmt;
+
 use super::server::{Call, Deed, Drainer, Ending, Owner, Record, Reply, Server};
 use super::{Model, Scenario};
 
@@ -80,13 +82,27 @@ pub(crate) struct World {
 /// One step, for the trace of a violation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Step {
-    pub(crate) what: String,
+    /// Who takes it, if it is a worker.
+    worker: Option<u8>,
+    what: &'static str,
     /// The call that a server carried out, with the server before it.
     pub(crate) call: Option<(Server, Call)>,
 }
 
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(worker) = self.worker {
+            write!(f, "worker {worker}: ")?;
+        }
+        if let Some((_, call)) = &self.call {
+            write!(f, "{call:?}, ")?;
+        }
+        f.write_str(self.what)
+    }
+}
+
 /// What comes of a call on the network.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Network {
     Answered,
     /// The server carried it out, and the worker does not learn it.
@@ -134,10 +150,16 @@ impl World {
         }
     }
 
+    fn lock(&self, model: &Model) -> Option<Owner> {
+        match model.scenario {
+            Scenario::Elsewhere => self.there.lock,
+            _ => self.here.lock,
+        }
+    }
+
     /// What must never be.
     pub(crate) fn violation(&self, model: &Model) -> Option<&'static str> {
-        let mut world = self.clone();
-        let lock = world.lock_server(model).lock;
+        let lock = self.lock(model);
         let holds = |worker: &&Worker| {
             matches!(
                 worker.job,
@@ -192,8 +214,7 @@ impl World {
 
     /// Whether all is done that the job brings about.
     pub(crate) fn is_end(&self, model: &Model) -> bool {
-        let mut world = self.clone();
-        let lock = world.lock_server(model).lock;
+        let lock = self.lock(model);
         let is_idle = |worker: &Worker| worker.job == Job::Idle && worker.outbox == Outbox::Idle;
         let next = self.here.next + self.there.next;
         let Database {
@@ -231,9 +252,9 @@ impl World {
     }
 
     fn environment(&self, model: &Model, steps: &mut Vec<(Step, Self)>) {
-        let mut add = |what: &str, world: Self| {
-            let what = what.to_owned();
-            steps.push((Step { what, call: None }, world));
+        let mut add = |what: &'static str, world: Self| {
+            let (worker, call) = (None, None);
+            steps.push((Step { worker, what, call }, world));
         };
         for (member, has_ended) in &self.here.reserved {
             let holds = |worker: &Worker| matches!(worker.job, Job::Held { member: held, is_lost: false, .. } if held == *member);
@@ -254,10 +275,9 @@ impl World {
                 add("the lease ends", world);
             }
         }
-        let mut world = self.clone();
-        let lock = &mut world.lock_server(model).lock;
-        if lock.is_none() && !self.other_took_the_lock {
-            *lock = Some(Owner::Other);
+        if self.lock(model).is_none() && !self.other_took_the_lock {
+            let mut world = self.clone();
+            world.lock_server(model).lock = Some(Owner::Other);
             world.other_took_the_lock = true;
             add("the app dispatches another job of this lock", world);
         }
@@ -282,11 +302,11 @@ impl Turn<'_> {
     }
 
     /// A step without a server.
-    fn alone(&mut self, what: &str, change: impl Fn(&mut World, u8)) {
+    fn alone(&mut self, what: &'static str, change: impl Fn(&mut World, u8)) {
         let mut world = self.world.clone();
         change(&mut world, self.me);
-        let what = format!("worker {}: {what}", self.me);
-        self.steps.push((Step { what, call: None }, world));
+        let (worker, call) = (Some(self.me), None);
+        self.steps.push((Step { worker, what, call }, world));
     }
 
     /// A call, with everything that the network may do to it; `then` gets no reply if none came.
@@ -328,9 +348,13 @@ impl Turn<'_> {
                 reply = Some(answer);
             }
             then(&mut world, self.me, reply.filter(|_| network == Answered));
-            let what = format!("worker {}: {call:?}, {network:?}", self.me);
-            let call = Some((before, call.clone()));
-            self.steps.push((Step { what, call }, world));
+            let what = match network {
+                Answered => "answered",
+                ReplyLost => "the reply is lost",
+                RequestLost => "the request is lost",
+            };
+            let (worker, call) = (Some(self.me), Some((before, call.clone())));
+            self.steps.push((Step { worker, what, call }, world));
         }
     }
 
