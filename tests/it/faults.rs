@@ -239,6 +239,7 @@ fn a_stop_writes_down_at_once_what_waited_for_the_server() {
         (reserved(&redis) == 1).then_some(())
     });
     redis.stop();
+    // Time is the subject: by then, it is seconds until it tries again.
     std::thread::sleep(Duration::from_secs(10));
     redis.restart();
     worker.signal(Signal::TERM);
