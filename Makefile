@@ -2,7 +2,7 @@
 
 .PHONY: demo demo-redis test lint bench setup fuzz thorough torture deb test-deb audit sbom soak
 
-# Most of the time tests wait: for a delay, a timeout, a reservation that ends.
+# A test often waits: for a delay, a timeout, a reservation that ends. This many keep the processors busy all the same.
 export RUST_TEST_THREADS ?= $(shell echo $$((4 * $$(nproc))))
 
 # Builds, and drains real captured Laravel payloads from a SQLite file: no server, no PHP.
@@ -15,6 +15,9 @@ demo-redis:
 	php-interop/setup.sh --redis-only
 	cargo build --quiet --bin artisand --example push_payloads
 	php-interop/demo
+
+# Floods of jobs and the largest payloads: here it pays to optimize artisand, unlike in the suite.
+thorough torture: export CARGO_PROFILE_DEV_OPT_LEVEL ?= 1
 
 # The whole suite, with Laravel 8, 10 and 13; installs what is missing.
 test: setup

@@ -108,6 +108,7 @@ impl Pool for MySql {
     fn begin(&self) -> Answer<'_, Box<dyn Open>> {
         Box::pin(async move {
             let pool = self.0.clone();
+            // This future has 18 KB, which would be moved with the others around it.
             let begun = begun(async move { Box::pin(pool.begin()).await }).await?;
             Ok(Box::new(begun) as Box<dyn Open>)
         })

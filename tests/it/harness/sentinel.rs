@@ -13,7 +13,7 @@ pub(crate) const SERVICE: &str = "mymaster";
 /// Many times longer than needed: the machine may be busy with other tests.
 const LONG: Duration = Duration::from_secs(60);
 
-/// What sentinels bear that are not to replace a server on their own.
+/// How long a server may be silent, for sentinels that are to replace none on their own.
 const PATIENT: Duration = Duration::from_secs(60);
 
 /// A master, a replica and sentinels that watch them.
@@ -91,8 +91,8 @@ impl Watched {
         watched
     }
 
-    /// From now on, each sentinel that lives calls a server down that is silent for a second. A test sets this for the
-    /// failover that it wants: with it, a server that gets no processor for a second is replaced, too.
+    /// From now on, each sentinel that lives calls a server down that is silent for a second. This is only for a
+    /// failover that a test wants: a server that gets no processor for a second is replaced, too.
     pub(crate) fn be_strict(&self) {
         self.call_down_after(Duration::from_secs(1));
     }
@@ -103,11 +103,7 @@ impl Watched {
     }
 
     fn call_down_after(&self, silence: Duration) {
-        for sentinel in self
-            .sentinels
-            .iter()
-            .filter(|sentinel| sentinel.is_running())
-        {
+        for sentinel in self.living() {
             let silence = silence.as_millis().to_string();
             let set: [&[u8]; 5] = [
                 b"SENTINEL",
@@ -129,6 +125,7 @@ impl Watched {
         format!("[redis]\nsentinels = [{list}]\nservice = '{SERVICE}'\n")
     }
 
+    /// The sentinels that the test has not killed.
     fn living(&self) -> impl Iterator<Item = &RedisServer> {
         self.sentinels
             .iter()
