@@ -26,7 +26,8 @@
  * `is` names the message:
  *
  *   booted     the app has booted; versions `laravel` and `php`, `signals` if it catches SIGTERM, `interruptible` if it
- *              passes signals on to its job, `clock` in nanoseconds
+ *              passes signals on to its job, `memory`, the exit status beyond the memory limit, if the app has set one,
+ *              `clock` in nanoseconds
  *   ready      waits for a job; `clock`. Not sent while the worker is paused, nor if the next job came soon
  *   paused     Laravel's loop runs and may not pop a job: a listener of Looping, all queues paused
  *   declined   the job does not begin, because the worker has to pause (down, or a listener of Looping) or to restart,
@@ -298,6 +299,7 @@ class Member
         $this->channel->send('booted', [
             'laravel' => $this->app->version(), 'php' => PHP_VERSION, 'signals' => extension_loaded('pcntl'),
             'interruptible' => extension_loaded('pcntl') && interface_exists(\Illuminate\Contracts\Queue\Interruptible::class),
+            'memory' => \Illuminate\Queue\Worker::$memoryExceededExitCode ?? null,
             'clock' => hrtime(true),
         ]);
 

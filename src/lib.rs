@@ -139,6 +139,9 @@ pub mod worker;
 pub use handler::JobContext;
 pub use process::supervise;
 pub use routing::Registry;
+/// jemalloc, for the `#[global_allocator]` of a program of one's own.
+#[cfg(feature = "jemalloc")]
+pub use tikv_jemallocator::Jemalloc;
 
 /// What happens to jobs, for observers of a worker.
 pub mod event {

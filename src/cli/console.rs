@@ -17,7 +17,7 @@ use super::output::{LineWriter, printable};
 use super::paint::{GREEN_BOLD, RED_BOLD, Tag, YELLOW_BOLD, boxed};
 use crate::handler::JobInfo;
 use crate::outbox::hand_over::{is_closure, shown_name};
-use crate::payload::{JobId, JobUuid};
+use crate::payload::{JobId, JobUuid, LogContext};
 use crate::worker::{Event, JobEnd, JobResult, Observer, StopReason, Tally, resident_memory};
 
 /// Prints the events of a worker.
@@ -113,7 +113,11 @@ impl Console {
             timestamp: &self.json_time_of(at),
             duration: end.map(|end| (end.elapsed.as_secs_f64() * 1e6).round() / 1e6),
         };
-        object.json().line()
+        // What Laravel does not say comes after what it says.
+        let trace = job.trace.as_ref().map(|trace| trace.ids.trace_id());
+        let context = payload.context.as_deref().and_then(LogContext::shown);
+        let json = object.json().text("trace", trace.as_deref());
+        json.value("context", context.as_deref()).line()
     }
 
     fn json_event(&self, event: &Event<'_>) -> Option<String> {

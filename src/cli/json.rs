@@ -45,6 +45,15 @@ impl PhpJson {
         self
     }
 
+    /// Adds a value that is JSON already.
+    #[must_use]
+    pub(super) fn value(self, key: &str, json: Option<&str>) -> Self {
+        match json {
+            Some(json) => self.number(key, json),
+            None => self,
+        }
+    }
+
     /// Adds a fact that is true.
     #[must_use]
     pub(super) fn flag(self, key: &str, is_so: bool) -> Self {

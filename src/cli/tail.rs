@@ -95,7 +95,7 @@ pub(super) async fn run(args: TailArgs, global: &GlobalArgs) -> anyhow::Result<E
             Err(error) if server::is_away(&error) => return Err(error.into()),
             Err(error) => return Err(error).context(REFUSED),
         };
-        outage.is_over();
+        outage.say_it_is_back();
         is_first = false;
         let lines = lines(&heard, &args, &style);
         if !lines.is_empty() && !output::stream(&lines)? {
@@ -123,7 +123,7 @@ impl Outage {
         self.reconnect.wait().await;
     }
 
-    fn is_over(&mut self) {
+    fn say_it_is_back(&mut self) {
         if std::mem::take(&mut self.is_said) {
             self.reconnect.reset();
             output::inform("Redis is back: events since it went away may be missing");

@@ -66,6 +66,12 @@ impl LogContext {
         self.hidden.get(key)
     }
 
+    /// What a log line says of the context, as a JSON object of 2 KB at most; `None` if no entry may be shown.
+    pub(crate) fn shown(&self) -> Option<String> {
+        const MOST: usize = 2048;
+        (!self.is_empty()).then(|| self.to_json(MOST))
+    }
+
     /// The entries that logs may show as one JSON object of at most about `limit` bytes.
     ///
     /// Entries beyond the limit are left out as a whole, and `"$omitted"` gives

@@ -12,6 +12,11 @@ const MAPPING: &str = "[[map]]\njob = '*'\nhandler = \"log\"\n";
 
 /// Runs one job of this context and returns the log.
 fn log_of(context: &Value, args: &[&str]) -> String {
+    worked(context, args).stderr()
+}
+
+/// Runs one job of this context.
+fn worked(context: &Value, args: &[&str]) -> ManagedChild {
     let redis = RedisServer::start();
     let workplace = Workplace::new(&redis, "", 90, MAPPING);
     let payload = json!({
@@ -23,7 +28,7 @@ fn log_of(context: &Value, args: &[&str]) -> String {
     let args = [&["queue:work", "redis", "--once"][..], args].concat();
     let mut worker = ManagedChild::spawn(workplace.artisand(&args));
     worker.succeeds_within(Duration::from_secs(30));
-    worker.stderr()
+    worker
 }
 
 fn line(log: &str) -> &str {
@@ -45,7 +50,8 @@ fn what_a_handler_logs_says_which_job_it_was_and_nothing_that_is_hidden() {
     assert!(text.contains(span), "{text}");
     assert!(!log.contains("s3cr3t") && !log.contains("token"), "{log}");
 
-    let log = log_of(&context, &["--json"]);
+    let worker = worked(&context, &["--json"]);
+    let log = worker.stderr();
     let json: Value = serde_json::from_str(line(&log)).unwrap();
     let span = &json["span"];
     assert_eq!(span["name"], "job");
@@ -56,6 +62,14 @@ fn what_a_handler_logs_says_which_job_it_was_and_nothing_that_is_hidden() {
     let shown: Value = serde_json::from_str(span["context"].as_str().unwrap()).unwrap();
     assert_eq!(shown, json!({"tenant": 7, "forged": "a\n\u{1b}[1mb\u{7}"}));
     assert!(!log.contains("s3cr3t"), "{log}");
+
+    let lines = worker.stdout();
+    for line in lines.lines() {
+        let json: Value = serde_json::from_str(line).unwrap();
+        assert_eq!(json["context"], shown, "{line}");
+    }
+    assert_eq!(lines.lines().count(), 2, "{lines}");
+    assert!(!lines.contains("s3cr3t"), "{lines}");
 }
 
 #[test]
@@ -66,8 +80,14 @@ fn a_long_context_is_cut_and_a_job_without_one_has_none() {
     let logged = line(&text);
     let shown = r#"context="{\"short\":true,\"$omitted\":1}""#;
     assert!(logged.contains(shown) && logged.len() < 3000, "{logged}");
-    let text = log_of(&json!({"data": [], "hidden": {"a": "N;"}}), &[]);
+    let nothing = json!({"data": [], "hidden": {"a": "N;"}});
+    let text = log_of(&nothing, &[]);
     assert!(!line(&text).contains("context="), "{text}");
+    let lines = worked(&nothing, &["--json"]).stdout();
+    assert!(
+        lines.contains("success") && !lines.contains("context"),
+        "{lines}"
+    );
 }
 
 const SOON: Duration = Duration::from_secs(60);

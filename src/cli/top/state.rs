@@ -209,8 +209,8 @@ impl State {
         self.marked[self.focus as usize] = Marked { at, id };
     }
 
-    /// Whether another order can be given; says why not.
-    fn is_free(&mut self) -> bool {
+    /// Says so if no other order can be given; true if one can.
+    fn check_free(&mut self) -> bool {
         if self.is_busy {
             self.said = Some("the last order is still being carried out".to_owned());
         }
@@ -218,7 +218,7 @@ impl State {
     }
 
     fn pause(&mut self, pauses: bool) -> Option<Order> {
-        if !self.is_free() {
+        if !self.check_free() {
             return None;
         }
         let marked = (self.focus == Pane::Queues).then(|| self.marked(Pane::Queues));
@@ -239,7 +239,7 @@ impl State {
     }
 
     fn ask_retry(&mut self) {
-        if !self.is_free() {
+        if !self.check_free() {
             return;
         }
         let marked = (self.focus == Pane::Failures).then(|| self.marked(Pane::Failures));

@@ -23,6 +23,11 @@ impl SpanIds {
         })
     }
 
+    /// The trace as logs and tools of traces name it: 32 hexadecimal digits.
+    pub(crate) fn trace_id(&self) -> String {
+        format!("{:032x}", self.trace)
+    }
+
     /// Reads a `traceparent`.
     ///
     /// # Source

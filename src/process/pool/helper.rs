@@ -91,8 +91,8 @@ impl Member {
         loop {
             let request = tokio::select! {
                 biased;
-                did = self.does() => {
-                    if self.goes_on(did).await {
+                did = self.next_event() => {
+                    if self.handle(did).await {
                         continue;
                     }
                     return self.served().await;
@@ -120,7 +120,7 @@ impl Member {
         let _ = tokio::time::timeout_at(until, self.channel.ask(&request.line)).await;
         let ended = loop {
             let did = tokio::select! {
-                did = self.does() => did,
+                did = self.next_event() => did,
                 () = tokio::time::sleep_until(until) => {
                     tracing::error!(
                         php.process = self.log.process,
@@ -144,7 +144,7 @@ impl Member {
                     return !last;
                 }
                 did => {
-                    if !self.goes_on(did).await {
+                    if !self.handle(did).await {
                         break false;
                     }
                 }
@@ -163,7 +163,7 @@ impl Member {
         let mut is_killed = false;
         loop {
             let did = tokio::select! {
-                did = self.does() => did,
+                did = self.next_event() => did,
                 () = tokio::time::sleep_until(until), if !is_killed => {
                     is_killed = true;
                     self.group.kill();
@@ -171,28 +171,28 @@ impl Member {
                 }
             };
             let is_closed = matches!(did, Did::FallSilent(None));
-            if !is_closed && !self.goes_on(did).await {
+            if !is_closed && !self.handle(did).await {
                 return;
             }
         }
     }
 
     /// Handles an event that is no answer; false if the process has ended.
-    async fn goes_on(&mut self, did: Did) -> bool {
+    async fn handle(&mut self, did: Did) -> bool {
         match did {
             Did::Print => {}
-            Did::Say(said) => self.hears_problem(&said).await,
+            Did::Say(said) => self.log_problem(&said).await,
             Did::FallSilent(error) => {
                 if let Some(error) = error {
-                    self.cannot_be_understood(&error);
+                    self.log_nonsense(&error);
                 }
                 // It ends by itself, or is of no use any more.
                 self.group.kill();
             }
             Did::Exit(status) => {
-                self.has_ended(status);
+                self.log_end(status);
                 for (said, _) in self.read_rest().await {
-                    self.hears_problem(&said).await;
+                    self.log_problem(&said).await;
                 }
                 return false;
             }

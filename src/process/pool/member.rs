@@ -51,7 +51,7 @@ pub(super) async fn keep(pool: Arc<Shared>) {
         let started = Instant::now();
         let problem = match Member::boot(&pool).await {
             Ok(Some(member)) => {
-                failed.has_booted();
+                failed.note_boot();
                 pool.health().serving += 1;
                 let booted = Instant::now();
                 let served = match &pool.requests {
@@ -131,7 +131,7 @@ impl<'a> Failed<'a> {
         longest.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 
-    fn has_booted(&mut self) {
+    fn note_boot(&mut self) {
         self.count(false, false);
     }
 
@@ -157,6 +157,8 @@ pub(super) struct Member {
     prints: u32,
     /// How the process reacts to signals that tell it to end.
     signals: Signals,
+    /// Its exit status beyond the memory limit, if the app has set one.
+    memory: Option<i32>,
     /// It was sent a signal that tells it to end.
     is_told: bool,
     /// The process has reported that it waits, and was given no job since.
@@ -252,7 +254,7 @@ impl Member {
         }
         loop {
             let did = tokio::select! {
-                did = member.does() => did,
+                did = member.next_event() => did,
                 () = pool.is_closing.cancelled() => return Ok(None),
                 () = tokio::time::sleep_until(deadline) => {
                     let limit = pool.options.boot;
@@ -268,6 +270,7 @@ impl Member {
                         laravel = booted.laravel.as_str(),
                         "a PHP process of the pool has booted the app"
                     );
+                    member.memory = booted.memory;
                     member.signals = match booted {
                         Booted {
                             interruptible: true,
@@ -356,6 +359,7 @@ impl Member {
             log,
             prints: 0,
             signals: Signals::Unheard,
+            memory: None,
             is_told: false,
             is_ready: false,
             ahead: None,
@@ -383,7 +387,7 @@ impl Member {
                     Waited::Gone => {
                         drop(early);
                         for (said, _) in self.read_rest().await {
-                            self.hears_problem(&said).await;
+                            self.log_problem(&said).await;
                         }
                         return self.served().await;
                     }
@@ -474,9 +478,9 @@ impl Member {
         loop {
             let did = tokio::select! {
                 biased;
-                did = self.does() => did,
+                did = self.next_event() => did,
                 () = sleep_until(withdrawal(early)) => {
-                    self.comes_late(early);
+                    self.withdraw_offer(early);
                     continue;
                 }
                 () = pool.stop.cancelled() => {
@@ -496,16 +500,16 @@ impl Member {
                         return None;
                     }
                 }
-                Did::Say(Said::Paused) => self.pauses(pool),
+                Did::Say(Said::Paused) => self.note_pause(pool),
                 Did::Print => {}
-                Did::Say(said) => self.hears_problem(&said).await,
+                Did::Say(said) => self.log_problem(&said).await,
                 Did::Exit(status) => {
-                    self.has_ended(status);
+                    self.log_end(status);
                     return Some(Waited::Gone);
                 }
                 Did::FallSilent(error) => {
                     if let Some(error) = error {
-                        self.cannot_be_understood(&error);
+                        self.log_nonsense(&error);
                     }
                     return Some(Waited::Stop);
                 }
@@ -529,26 +533,26 @@ impl Member {
                     offer = pool.offer();
                     continue;
                 }
-                did = self.does() => did,
+                did = self.next_event() => did,
                 () = pool.stop.cancelled() => return Waited::Stop,
             };
             match did {
                 Did::Print => {}
                 // Dropping the offer declines a job that was assigned in this moment.
                 Did::Say(Said::Paused) => {
-                    self.pauses(pool);
+                    self.note_pause(pool);
                     return Waited::NotYet;
                 }
-                Did::Say(said) => self.hears_problem(&said).await,
+                Did::Say(said) => self.log_problem(&said).await,
                 Did::Exit(status) => {
-                    self.has_ended(status);
+                    self.log_end(status);
                     drop(offer);
                     pool.changed();
                     return Waited::Gone;
                 }
                 Did::FallSilent(error) => {
                     if let Some(error) = error {
-                        self.cannot_be_understood(&error);
+                        self.log_nonsense(&error);
                     }
                     // The process ends, or has to be ended.
                     drop(offer);
@@ -560,7 +564,7 @@ impl Member {
     }
 
     /// Logs why the process cannot boot, if it reports that.
-    pub(super) async fn hears_problem(&self, said: &Said) {
+    pub(super) async fn log_problem(&self, said: &Said) {
         let Said::Unbootable { message } = said else {
             return;
         };
@@ -581,7 +585,7 @@ impl Member {
     }
 
     /// Logs the end of a process between two jobs: mostly its limits (jobs, time, memory) or a restart signal.
-    pub(super) fn has_ended(&self, status: Option<ExitStatus>) {
+    pub(super) fn log_end(&self, status: Option<ExitStatus>) {
         let (process, how) = (self.log.process, words(status));
         let signal = status.and_then(|status| status.signal());
         // One that was about to end by itself no longer hears the signal, and ends by it.
@@ -601,7 +605,7 @@ impl Member {
         }
     }
 
-    pub(super) fn cannot_be_understood(&self, error: &std::io::Error) {
+    pub(super) fn log_nonsense(&self, error: &std::io::Error) {
         tracing::error!(%error, php.process = self.log.process, "a PHP process cannot be understood and is killed");
     }
 
@@ -617,7 +621,7 @@ impl Member {
             let begins_by = self.ahead.as_ref().map(|ahead| ahead.until);
             let (may_send_now, withdrawn_at) = (may_send && self.is_quiet(), withdrawal(early));
             let did = tokio::select! {
-                did = self.does() => did,
+                did = self.next_event() => did,
                 assignment = assigned(early), if may_send_now => {
                     may_send = self.send_ahead(assignment, early, pool).await;
                     continue;
@@ -632,7 +636,7 @@ impl Member {
                     continue;
                 }
                 () = sleep_until(withdrawn_at) => {
-                    self.comes_late(early);
+                    self.withdraw_offer(early);
                     continue;
                 }
                 Some(is_settled) = given.answers.recv() => {
@@ -646,7 +650,7 @@ impl Member {
                 }
                 () = sleep_until(taken_by) => {
                     taken_by = None;
-                    is_refused = self.refuses(given);
+                    is_refused = self.kill_if_refused(given);
                     is_killed |= is_refused;
                     continue;
                 }
@@ -670,7 +674,7 @@ impl Member {
                     let _ = said.send(Said::Done).await;
                     return After::Next;
                 }
-                Did::Say(Said::Paused) => self.pauses(pool),
+                Did::Say(Said::Paused) => self.note_pause(pool),
                 Did::Say(Said::Ready { clock }) => {
                     self.note_turn(clock);
                     // Otherwise the process had not read this job when it sent the message.
@@ -682,8 +686,8 @@ impl Member {
                     }
                 }
                 Did::Say(it) => {
-                    self.hears_problem(&it).await;
-                    self.hears_of_delay(&it, given.until);
+                    self.log_problem(&it).await;
+                    self.log_delay(&it, given.until);
                     let is_soon = it == (Said::Deleted { last: true })
                         && self.comes_soon
                         && !is_killed
@@ -700,13 +704,13 @@ impl Member {
                     }
                 }
                 Did::FallSilent(Some(error)) => {
-                    self.cannot_be_understood(&error);
+                    self.log_nonsense(&error);
                     is_killed = true;
                     self.group.kill();
                 }
                 Did::Exit(status) => {
                     *early = None;
-                    let is_in_job = self.dies(status, said, is_refused).await;
+                    let is_in_job = self.report_end(status, said, is_refused).await;
                     return After::End { is_in_job };
                 }
             }
@@ -716,7 +720,7 @@ impl Member {
     /// Kills a process that has not taken the job that it had asked for; returns whether that was so.
     ///
     /// The process would not begin the job any more.
-    fn refuses(&mut self, given: &Given) -> bool {
+    fn kill_if_refused(&mut self, given: &Given) -> bool {
         // If there is another job by now, the process has read this one.
         let is_refused =
             given.is_cut_off || (!self.channel.is_ahead() && self.channel.is_untouched());
@@ -731,7 +735,7 @@ impl Member {
     }
 
     /// Logs that a job was declined because it came too late.
-    fn hears_of_delay(&self, said: &Said, until: Instant) {
+    fn log_delay(&self, said: &Said, until: Instant) {
         if *said == Said::Declined && Instant::now() > until {
             tracing::debug!(
                 php.process = self.log.process,
@@ -742,7 +746,7 @@ impl Member {
 
     /// Reports the end of the process to its job, and to the job that was sent ahead; returns whether it was in the
     /// middle of a job.
-    async fn dies(
+    async fn report_end(
         &mut self,
         status: Option<ExitStatus>,
         said: &mpsc::Sender<Said>,
@@ -754,7 +758,7 @@ impl Member {
         let is_in_next = ahead.is_some() && !is_untouched;
         let mut is_over = false;
         for (it, is_of_next) in self.read_rest().await {
-            self.hears_problem(&it).await;
+            self.log_problem(&it).await;
             is_over |= is_of_next == is_in_next && matches!(it, Said::Done | Said::Declined);
             let about = ahead.as_ref().filter(|_| is_of_next);
             let _ = about.map_or(said, |ahead| &ahead.said).send(it).await;
@@ -841,7 +845,7 @@ impl Member {
     }
 
     /// Records that the app does not let the process work.
-    fn pauses(&mut self, pool: &Shared) {
+    fn note_pause(&mut self, pool: &Shared) {
         if self.pause.is_none() {
             self.pause = Some(Pause::new(&pool.paused));
             pool.changed();
@@ -849,7 +853,7 @@ impl Member {
     }
 
     /// Withdraws an early offer. The app's code after a job takes long: make no more early offers.
-    fn comes_late(&mut self, early: &mut Early) {
+    fn withdraw_offer(&mut self, early: &mut Early) {
         *early = None;
         self.comes_soon = false;
     }
@@ -860,6 +864,7 @@ impl Member {
             count: self.count,
             is_in_job: false,
             status: self.child.wait().await.ok(),
+            memory: self.memory,
         }
     }
 
@@ -870,11 +875,11 @@ impl Member {
         let _ = tokio::time::timeout_at(deadline, self.channel.stop()).await;
         loop {
             let did = tokio::select! {
-                did = self.does() => did,
+                did = self.next_event() => did,
                 () = tokio::time::sleep_until(deadline) => break,
             };
             if let Did::Exit(status) = did {
-                self.has_ended(status);
+                self.log_end(status);
                 self.read_rest().await;
                 return self.served().await;
             }
@@ -888,7 +893,7 @@ impl Member {
     ///
     /// Cancel safe. Output comes before messages, as the process wrote them in
     /// that order: lines are then attributed to the right job.
-    pub(super) async fn does(&mut self) -> Did {
+    pub(super) async fn next_event(&mut self) -> Did {
         if let Some(said) = self.heard.take() {
             return Did::Say(said);
         }

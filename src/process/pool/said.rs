@@ -100,6 +100,9 @@ pub struct Booted {
     /// Whether it passes the signals that end a worker on to the running job (since Laravel 13).
     #[serde(default)]
     pub interruptible: bool,
+    /// The exit status beyond the memory limit, if the app has set one (since Laravel 13).
+    #[serde(default)]
+    pub memory: Option<i32>,
     /// The process's clock when it sent this, in nanoseconds.
     pub clock: u64,
 }
@@ -251,7 +254,7 @@ mod tests {
             (r#"{"is":"ready","clock":7}"#, Said::Ready { clock: 7 }),
             (r#"{"is":"paused"}"#, Said::Paused),
             (r#"{"is":"booted","laravel":"8.83.26","php":"8.2.29","signals":true,"clock":75}"#,
-             Said::Booted(Booted { laravel: "8.83.26".into(), php: "8.2.29".into(), signals: true, interruptible: false, clock: 75 })),
+             Said::Booted(Booted { laravel: "8.83.26".into(), php: "8.2.29".into(), signals: true, interruptible: false, memory: None, clock: 75 })),
             (r#"{"is":"parting"}"#, Said::Parting),
             (r#"{"is":"exception","class":"E","message":"m"}"#, Said::Exception { class: "E".into(), message: "m".into() }),
         ];

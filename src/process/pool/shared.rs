@@ -98,6 +98,8 @@ pub(super) struct Served {
     pub(super) is_in_job: bool,
     /// How it ended, if that is known.
     pub(super) status: Option<ExitStatus>,
+    /// The exit status that the app has set for a process beyond its memory limit.
+    pub(super) memory: Option<i32>,
 }
 
 /// Why a process of the pool was replaced, as metrics name it.
@@ -105,7 +107,7 @@ pub(super) const REASONS: [&str; 7] = [
     "boot", "crashed", "ended", "jobs", "killed", "memory", "time",
 ];
 
-/// The exit status of Laravel's worker when its memory limit is exceeded.
+/// The exit status of Laravel's worker when its memory limit is exceeded, unless the app sets another.
 const MEMORY: i32 = 12;
 
 impl PoolOptions {
@@ -121,7 +123,7 @@ impl PoolOptions {
             Some(0) if has_done_all => "jobs",
             Some(0) if is_old => "time",
             Some(0) => "ended",
-            Some(MEMORY) => "memory",
+            Some(code) if code == served.memory.unwrap_or(MEMORY) => "memory",
             None if status.signal() == Some(Signal::KILL.as_raw()) => "killed",
             _ => "crashed",
         }
@@ -378,15 +380,18 @@ mod tests {
             worker,
             ..PoolOptions::of(&[])
         };
-        let reason = |raw: Option<i32>, count, is_in_job, seconds| {
+        let reason_of = |raw: Option<i32>, count, is_in_job, seconds, memory| {
             let status = raw.map(ExitStatus::from_raw);
             let served = Served {
                 count,
                 is_in_job,
                 status,
+                memory,
             };
             options.reason(&served, Duration::from_secs(seconds))
         };
+        let reason =
+            |raw, count, is_in_job, seconds| reason_of(raw, count, is_in_job, seconds, None);
 
         assert_eq!(reason(Some(0), 10, false, 5), "jobs");
         assert_eq!(reason(Some(0), 9, false, 60), "time");
@@ -397,6 +402,9 @@ mod tests {
         assert_eq!(reason(Some(11), 1, false, 5), "crashed");
         assert_eq!(reason(Some(9), 10, true, 60), "killed");
         assert_eq!(reason(None, 10, false, 0), "crashed");
+        assert_eq!(reason_of(Some(99 << 8), 9, false, 5, Some(99)), "memory");
+        assert_eq!(reason_of(Some(12 << 8), 9, false, 5, Some(99)), "crashed");
+        assert_eq!(reason_of(Some(0), 9, false, 5, Some(0)), "ended");
     }
 
     #[test]

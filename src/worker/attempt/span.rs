@@ -4,10 +4,7 @@ use tracing::Span;
 use tracing::field::Empty;
 
 use crate::handler::JobContext;
-use crate::payload::JobUuid;
-
-/// Most bytes of a log context that each line shows.
-const MAX_CONTEXT: usize = 2048;
+use crate::payload::{JobUuid, LogContext};
 
 /// A span with the fields of the job, and its log context as JSON if there is one.
 ///
@@ -24,16 +21,14 @@ pub(crate) fn of(context: &JobContext) -> Span {
         trace = Empty,
         context = Empty,
     );
-    if let Some(trace) = context.trace()
-        && !span.is_disabled()
-    {
-        span.record("trace", format!("{:032x}", trace.ids.trace));
+    if span.is_disabled() {
+        return span;
     }
-    if let Some(shown) = &payload.context
-        && !span.is_disabled()
-        && !shown.is_empty()
-    {
-        span.record("context", shown.to_json(MAX_CONTEXT));
+    if let Some(trace) = context.trace() {
+        span.record("trace", trace.ids.trace_id());
+    }
+    if let Some(shown) = payload.context.as_deref().and_then(LogContext::shown) {
+        span.record("context", shown);
     }
     span
 }

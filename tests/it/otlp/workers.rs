@@ -80,19 +80,25 @@ fn programs_and_servers_are_told_the_span_of_their_job() {
         let job = payload(object(class), &fields);
         redis.query::<()>(&[b"RPUSH", b"queues:orders", &job]);
     }
-    let (workplace, mut worker) = worker(&redis, &rest, &[]);
+    let workplace = Workplace::new(&redis, "", 90, &rest);
+    let args = [
+        "queue:work",
+        "redis",
+        "--queue=orders",
+        "--stop-when-empty",
+        "--json",
+    ];
+    let mut worker = ManagedChild::spawn(workplace.artisand(&args));
     worker.succeeds_within(SOON);
     let mut spans = collector.spans();
     spans.sort_by_key(class);
     let [logged, program, posted] = &spans[..] else {
         panic!("{spans:?}: {}", worker.describe())
     };
-    let trace = format!("trace={:?}", hex(&logged.trace_id));
-    assert!(
-        worker.stderr().contains(&trace),
-        "{trace}: {}",
-        worker.stderr()
-    );
+    let trace = format!("\"trace\":{:?}", hex(&logged.trace_id));
+    for said in [worker.stderr(), worker.stdout()] {
+        assert!(said.contains(&trace), "{trace}: {said}");
+    }
     assert_eq!(get(program, "artisand.runner"), "exec");
     let told = std::fs::read_to_string(workplace.path().join("told")).unwrap();
     assert_eq!(told, format!("{} a=1\n", carried(program)));
