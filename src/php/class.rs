@@ -141,6 +141,8 @@ impl<'a> PropertyName<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     #[test]
@@ -163,7 +165,14 @@ mod tests {
     #[test]
     fn class_names_differ_by_more_than_case_only() {
         let name = ClassName::new("App\\Jobs\\X").unwrap();
-        assert_eq!(name, ClassName::new("app\\JOBS\\x").unwrap());
+        let (same, other) = ("app\\JOBS\\x", "App\\Jobs\\Y");
+        assert_eq!(name, ClassName::new(same).unwrap());
+        assert_eq!(name, *same);
+        assert_ne!(name, ClassName::new(other).unwrap());
+        assert_ne!(name, *other);
+        let names = [&*name.0, same, other].map(|name| ClassName::new(name).unwrap());
+        assert_eq!(HashSet::from(names).len(), 2);
+        assert_eq!(format!("{name:?}"), format!("{:?}", "App\\Jobs\\X"));
         assert_eq!(name.base_name(), "X");
         for bad in ["", "\\App", "a b", "a\0b", "a:b"] {
             assert!(ClassName::new(bad).is_none(), "{bad:?}");
