@@ -296,10 +296,12 @@ class Member
         });
 
         $this->listenForPauses();
+        $memory = \Illuminate\Queue\Worker::$memoryExceededExitCode ?? null;
         $this->channel->send('booted', [
             'laravel' => $this->app->version(), 'php' => PHP_VERSION, 'signals' => extension_loaded('pcntl'),
             'interruptible' => extension_loaded('pcntl') && interface_exists(\Illuminate\Contracts\Queue\Interruptible::class),
-            'memory' => \Illuminate\Queue\Worker::$memoryExceededExitCode ?? null,
+            // As the system reports it.
+            'memory' => $memory === null ? null : (int) $memory & 255,
             'clock' => hrtime(true),
         ]);
 

@@ -66,7 +66,7 @@ class InteropServiceProvider extends ServiceProvider
                 $this->app['queue']->forward('from', 'to');
             }
             if (property_exists(Worker::class, 'memoryExceededExitCode')) {
-                Worker::$memoryExceededExitCode = 99;
+                Worker::$memoryExceededExitCode = '355'; // Text, as from .env; the system makes 99 of it.
             }
         }
         if ($source = getenv('PULSE_SOURCE')) {
