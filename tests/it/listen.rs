@@ -1,6 +1,6 @@
 //! `queue:listen`: a change of a file counts from the next job on, and no job is cut short for it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -179,11 +179,19 @@ fn a_build_that_fails_leaves_the_worker_as_it_is() {
     listener.succeeds_within(SOON);
 }
 
+/// Copies artisand in a process of its own: what other tests start meanwhile would inherit the file, open for writing,
+/// and until they run their own programs the system would not run this one ("text file busy").
+fn copy_program_to(path: &Path) {
+    let mut copy = std::process::Command::new("cp");
+    let status = copy.arg(env!("CARGO_BIN_EXE_artisand")).arg(path).status();
+    assert!(status.unwrap().success());
+}
+
 #[test]
 fn a_program_that_was_built_anew_takes_over() {
     let mut scene = Scene::new("first");
     let program = scene.path("program");
-    std::fs::copy(env!("CARGO_BIN_EXE_artisand"), &program).unwrap();
+    copy_program_to(&program);
     let command = scene
         .workplace
         .artisand(&["queue:listen", "redis", "--sleep=0.1"]);
@@ -207,7 +215,7 @@ fn a_program_that_was_built_anew_takes_over() {
     scene.expect(&listener, &["first", "end", "first", "end"]);
     assert_eq!(scene.workers(), before);
     let new = scene.path("new");
-    std::fs::copy(env!("CARGO_BIN_EXE_artisand"), &new).unwrap();
+    copy_program_to(&new);
     std::fs::rename(&new, &program).unwrap();
     expect_said(
         &listener,
