@@ -27,6 +27,20 @@ pub(crate) enum Handler {
     Persistent,
     /// A server of this process that answers each request at once.
     Http,
+    /// There is none: this policy for unmapped jobs applies.
+    Policy(&'static str),
+}
+
+/// What the jobs and the worker have to do with Horizon.
+#[derive(Clone, Copy, PartialEq)]
+enum Horizon {
+    /// The app has no Horizon.
+    Away,
+    /// Horizon has pushed the jobs: its fields are in their payloads, and its records of them there. The worker writes
+    /// none.
+    Ignored,
+    /// The same, and the worker writes records.
+    Written,
 }
 
 /// A worker that drains a queue.
@@ -45,8 +59,7 @@ pub(crate) struct Contender {
     is_delayed: bool,
     /// Whether figures are collected and asked for each second.
     has_metrics: bool,
-    /// Whether records for Horizon are written: beside those of the pushes, as PHP makes them.
-    has_horizon: bool,
+    horizon: Horizon,
     /// The share of jobs that keep their record.
     completed: f64,
     /// Events that a PHP process raises for the app's listeners; there is no PHP without them.
@@ -66,7 +79,7 @@ const NOTHING: Contender = Contender {
     others: 0,
     is_delayed: false,
     has_metrics: false,
-    has_horizon: false,
+    horizon: Horizon::Away,
     completed: 1.0,
     events: None,
     share: 1,
@@ -81,9 +94,13 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     Contender { name: "no-op, 64 slots, 1 thread", threads: 1, ..NOTHING },
     Contender { name: "no-op, 256 slots", slots: 256, ..NOTHING },
     Contender { name: "no-op, 1024 slots", slots: 1024, ..NOTHING },
+    Contender { name: "typed, 1 slot", handler: Handler::Named("typed"), slots: 1, share: 5, ..NOTHING },
+    Contender { name: "typed, 16 slots", handler: Handler::Named("typed"), slots: 16, ..NOTHING },
     Contender { name: "typed, 64 slots", handler: Handler::Named("typed"), ..NOTHING },
     Contender { name: "typed, 256 slots", handler: Handler::Named("typed"), slots: 256, ..NOTHING },
+    Contender { name: "typed, 1024 slots", handler: Handler::Named("typed"), slots: 1024, ..NOTHING },
     Contender { name: "no-op, 64 slots, string jobs of 200 bytes", size: 200, ..NOTHING },
+    Contender { name: "no-op, 64 slots, 650 bytes", size: 650, ..NOTHING },
     Contender { name: "no-op, 64 slots, 10 KB", size: 10_000, share: 2, ..NOTHING },
     Contender { name: "no-op, 64 slots, 100 KB", size: 100_000, share: 20, ..NOTHING },
     Contender { name: "sleeps 1 ms, 64 slots", handler: Handler::Named("sleeps"), share: 2, ..NOTHING },
@@ -94,15 +111,18 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     Contender { name: "http, 16 slots", handler: Handler::Http, slots: 16, share: 10, ..NOTHING },
     Contender { name: "no-op, 64 slots, 1 job left", others: 1, ..NOTHING },
     Contender { name: "no-op, 64 slots, 400 jobs left", others: 400, ..NOTHING },
+    Contender { name: "forwarded, 64 slots", handler: Handler::Policy("forward"), ..NOTHING },
+    Contender { name: "failed, 64 slots", handler: Handler::Policy("fail"), share: 20, ..NOTHING },
     Contender { name: "no-op, 64 slots, delayed jobs", is_delayed: true, ..NOTHING },
     Contender { name: "no-op, 256 slots, delayed jobs", is_delayed: true, slots: 256, ..NOTHING },
     Contender { name: "one job of 100 MB", handler: Handler::Named("typed"), size: 100_000_000, jobs: Some(1), ..NOTHING },
     Contender { name: "no-op, 64 slots, metrics", has_metrics: true, ..NOTHING },
-    Contender { name: "no-op, 64 slots, metrics and Horizon", has_metrics: true, has_horizon: true, ..NOTHING },
+    Contender { name: "no-op, 64 slots, payloads of Horizon", horizon: Horizon::Ignored, ..NOTHING },
+    Contender { name: "no-op, 64 slots, metrics and Horizon", has_metrics: true, horizon: Horizon::Written, ..NOTHING },
     Contender { name: "no-op, 64 slots, PHP with its default events", events: Some("failures"), ..NOTHING },
-    Contender { name: "no-op, 64 slots, metrics, Horizon and PHP with its default events", has_metrics: true, has_horizon: true, events: Some("failures"), ..NOTHING },
-    Contender { name: "no-op, 64 slots, metrics, Horizon and PHP with all events", has_metrics: true, has_horizon: true, events: Some("all"), ..NOTHING },
-    Contender { name: "no-op, 64 slots, metrics and Horizon, 1 % of records", has_metrics: true, has_horizon: true, completed: 0.01, ..NOTHING },
+    Contender { name: "no-op, 64 slots, metrics, Horizon and PHP with its default events", has_metrics: true, horizon: Horizon::Written, events: Some("failures"), ..NOTHING },
+    Contender { name: "no-op, 64 slots, metrics, Horizon and PHP with all events", has_metrics: true, horizon: Horizon::Written, events: Some("all"), ..NOTHING },
+    Contender { name: "no-op, 64 slots, metrics and Horizon, 1 % of records", has_metrics: true, horizon: Horizon::Written, completed: 0.01, ..NOTHING },
 ];
 
 /// Reads a job per line, answers it, and writes its uuid to a file.
@@ -122,7 +142,7 @@ impl Contender {
         let server = Server::start();
         server.fill(&payload::of_others(self.others)).await;
         let mut payloads = payload::of_size(jobs, self.size);
-        if self.has_horizon {
+        if self.horizon != Horizon::Away {
             payload::with_horizon(&mut payloads);
             server.record(&payloads);
         }
@@ -147,10 +167,21 @@ impl Contender {
         assert!(is_success, "{} failed", self.name);
         let (redis, own) = (server.processor_seconds() - used.1, own() - used.2);
         self.each_ran_once(jobs, directory.path(), &seen);
-        let sizes = server.queue().sizes(&QueueName::from("default")).await;
-        let sizes = sizes.unwrap();
-        let left = (sizes.pending, sizes.delayed, sizes.reserved);
-        assert_eq!(left, (self.others as u64, 0, 0), "{}", self.name);
+        let left = async |queue: &str| {
+            let sizes = server.queue().sizes(&QueueName::from(queue)).await.unwrap();
+            (sizes.pending, sizes.delayed, sizes.reserved)
+        };
+        assert_eq!(
+            left("default").await,
+            (self.others as u64, 0, 0),
+            "{}",
+            self.name
+        );
+        let forwarded = match self.handler {
+            Handler::Policy("forward") => jobs as u64,
+            _ => 0,
+        };
+        assert_eq!(left("elsewhere").await, (forwarded, 0, 0), "{}", self.name);
         let per_job = |count: f64| count / crate::float(jobs);
         Round {
             name: self.name.to_owned(),
@@ -189,15 +220,16 @@ impl Contender {
                 let handler = format!("{{ http = \"http://127.0.0.1:{port}/\" }}");
                 (binary.into(), handler)
             }
+            Handler::Policy(_) => (binary.into(), String::new()),
         };
         let redis = json!({
             "options": {"prefix": PREFIX},
             "default": {"host": "127.0.0.1", "port": server.port},
         });
-        let manifest = manifest(&redis, self.has_horizon, directory);
+        let manifest = manifest(&redis, self.horizon == Horizon::Written, directory);
         std::fs::write(directory.join("artisand.json"), manifest).unwrap();
         let (policy, php) = match self.events {
-            None => ("leave", String::new()),
+            None => (self.policy(), String::new()),
             Some(events) => {
                 let php = format!(
                     "[php]\nbinary = [{LARAVEL:?}, '8']\napp = '.'\nprocesses = 1\nevents = '{events}'\n"
@@ -205,11 +237,21 @@ impl Contender {
                 ("php", php)
             }
         };
+        let mappings = match self.handler {
+            Handler::Policy(_) => String::new(),
+            _ => format!(
+                "[[map]]\njob = 'App\\Jobs\\Counted'\nhandler = {handler}\n\
+                 [[map]]\nstring = 'Counted@run'\nhandler = {handler}\n"
+            ),
+        };
+        let to = if policy == "forward" {
+            "queue = 'elsewhere'\n"
+        } else {
+            ""
+        };
         let toml = format!(
-            "app = '.'\nsettings = 'manifest'\nmanifest = 'artisand.json'\n\
-             [[map]]\njob = 'App\\Jobs\\Counted'\nhandler = {handler}\n\
-             [[map]]\nstring = 'Counted@run'\nhandler = {handler}\n\
-             [unmapped]\npolicy = '{policy}'\n[horizon]\ncompleted = {}\n{php}",
+            "app = '.'\nsettings = 'manifest'\nmanifest = 'artisand.json'\n{mappings}\
+             [unmapped]\npolicy = '{policy}'\n{to}[horizon]\ncompleted = {}\n{php}",
             self.completed
         );
         std::fs::write(directory.join("artisand.toml"), toml).unwrap();
@@ -225,9 +267,22 @@ impl Contender {
         command
     }
 
+    fn policy(&self) -> &'static str {
+        match self.handler {
+            Handler::Policy(policy) => policy,
+            _ => "leave",
+        }
+    }
+
     fn each_ran_once(&self, jobs: usize, directory: &Path, seen: &Mutex<HashSet<String>>) {
         match self.handler {
-            Handler::Nothing => {}
+            Handler::Nothing | Handler::Policy("forward") => {}
+            Handler::Policy(_) => {
+                // Laravel's driver keeps the last 100.
+                let failed = std::fs::read_to_string(directory.join("failed.json")).unwrap();
+                let failed: Vec<serde_json::Value> = serde_json::from_str(&failed).unwrap();
+                assert_eq!(failed.len(), jobs.min(100), "{}", self.name);
+            }
             Handler::Named(_) => {
                 let counted = std::fs::read_to_string(directory.join("counts")).unwrap();
                 assert_eq!(counted, format!("{jobs} 0"), "{}", self.name);

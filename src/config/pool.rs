@@ -34,7 +34,7 @@ pub fn pool_options(
         // If the app's signals are not obeyed here, the PHP processes do not obey them either.
         "force": worker.force || config.file.worker.control_plane == Some(false),
         "stopWhenEmpty": false,
-        "maxJobs": table.max_jobs.unwrap_or(1000),
+        "maxJobs": table.max_jobs.unwrap_or(10_000),
         // Up to Laravel 10 a worker that pauses takes the machine's uptime for its own.
         "maxTime": 0,
         "rest": 0,
