@@ -16,7 +16,7 @@ const SOON: Duration = Duration::from_secs(60);
 const LEAVES: &str = "\u{1b}[?1049l";
 
 /// `top` in a terminal of 80 columns and 24 lines.
-struct Terminal {
+pub(crate) struct Terminal {
     child: Child,
     keys: ChildStdin,
     home: TempDir,
@@ -24,8 +24,12 @@ struct Terminal {
 
 impl Terminal {
     fn start(app: &App) -> Self {
+        Self::run(&app.command(&["top"]))
+    }
+
+    /// Runs this command in it.
+    pub(crate) fn run(program: &Command) -> Self {
         let home = tempfile::tempdir().unwrap();
-        let program = app.command(&["top"]);
         let args: Vec<_> = program
             .get_args()
             .map(|arg| arg.to_str().unwrap())
@@ -63,24 +67,28 @@ impl Terminal {
     }
 
     /// Waits for a word where nothing stood before: of a line that changes, only what is new is written.
-    fn shows(&self, word: &str) {
+    pub(crate) fn shows(&self, word: &str) {
         eventually(&format!("{word} on the screen"), SOON, || {
             self.screen().contains(word).then_some(())
         });
     }
 
-    fn press(&mut self, keys: &str) {
+    pub(crate) fn press(&mut self, keys: &str) {
         self.keys.write_all(keys.as_bytes()).unwrap();
         self.keys.flush().unwrap();
     }
 
-    fn signal(&self, signal: Signal) {
+    fn process(&self) -> Pid {
         let pid = std::fs::read_to_string(self.home.path().join("pid")).unwrap();
-        kill_process(Pid::from_raw(pid.trim().parse().unwrap()).unwrap(), signal).unwrap();
+        Pid::from_raw(pid.trim().parse().unwrap()).unwrap()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(self.process(), signal).unwrap();
     }
 
     /// Waits for its end: with code 0, and the terminal as it was.
-    fn ends(mut self) {
+    pub(crate) fn ends(mut self) {
         let status = eventually("the end", SOON, || self.child.try_wait().unwrap());
         let screen = self.screen();
         assert!(
@@ -141,6 +149,19 @@ fn keys_pause_a_queue_and_retry_failed_jobs() {
     top.ends();
     worker.signal(Signal::TERM);
     worker.succeeds_within(SOON);
+}
+
+#[test]
+fn it_ends_once_its_terminal_has_gone() {
+    let redis = RedisServer::start();
+    let app = App::new(redis.port(), "13.31.0");
+    let top = Terminal::start(&app);
+    top.shows("[Queues]");
+    let process = top.process();
+    drop(top);
+    eventually("the end", SOON, || {
+        rustix::process::test_kill_process(process).err()
+    });
 }
 
 #[test]

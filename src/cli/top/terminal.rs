@@ -1,11 +1,13 @@
 //! The terminal: taken over at the start, given back at the end; and its keys.
 
-use std::io;
+use std::io::{self, IsTerminal as _};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use tokio::sync::mpsc;
 
 use super::state::Key;
@@ -80,16 +82,39 @@ impl Keys {
 impl Drop for Keys {
     fn drop(&mut self) {
         self.told.close();
-        if let Some(thread) = self.thread.take() {
-            // It does not panic.
-            let _ = thread.join();
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
+        let until = Instant::now() + 3 * LOOKS;
+        // Where the terminal goes in the moment in which keys are read, the thread never ends.
+        while !thread.is_finished() && Instant::now() < until {
+            std::thread::sleep(LOOKS / 20);
         }
     }
 }
 
+/// Waits a while for keys; false once the terminal has gone.
+///
+/// crossterm itself reads from a terminal that has gone for ever, with all of a processor.
+fn is_there(terminal: BorrowedFd<'_>) -> bool {
+    let mut terminal = [PollFd::new(&terminal, PollFlags::IN)];
+    let wait = Timespec::try_from(LOOKS).ok();
+    // An error is mostly a signal.
+    let _ = rustix::event::poll(&mut terminal, wait.as_ref());
+    let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+    !terminal[0].revents().intersects(gone)
+}
+
 fn read(sender: &mpsc::Sender<Told>) {
-    while !sender.is_closed() {
-        let told = match event::poll(LOOKS) {
+    let (input, output) = (io::stdin(), io::stdout());
+    // Whose keys crossterm reads; else those of the process's terminal.
+    let terminal = if input.is_terminal() {
+        input.as_fd()
+    } else {
+        output.as_fd()
+    };
+    while !sender.is_closed() && is_there(terminal) {
+        let told = match event::poll(Duration::ZERO) {
             Ok(false) => continue,
             Ok(true) => event::read(),
             Err(error) => Err(error),
