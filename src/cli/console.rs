@@ -18,7 +18,9 @@ use super::paint::{GREEN_BOLD, RED_BOLD, Tag, YELLOW_BOLD, boxed};
 use crate::handler::JobInfo;
 use crate::outbox::hand_over::{is_closure, shown_name};
 use crate::payload::{JobId, JobUuid, LogContext};
-use crate::worker::{Event, JobEnd, JobResult, Observer, StopReason, Tally, resident_memory};
+use crate::worker::{
+    Event, JobEnd, JobResult, MappingCounts, Observer, StopReason, resident_memory,
+};
 
 /// Prints the events of a worker.
 #[derive(Debug)]
@@ -255,7 +257,7 @@ fn text_notice(
     })
 }
 
-fn json_tally(tally: &Tally) -> PhpJson {
+fn json_tally(tally: &MappingCounts) -> PhpJson {
     let has_problem = has_problem(tally);
     let json = PhpJson::new()
         .text("level", Some(if has_problem { "warning" } else { "info" }))
@@ -297,7 +299,7 @@ fn json_stop(reason: StopReason, jobs_processed: u64) -> PhpJson {
 }
 
 /// The kind of a mapping, and its counts.
-fn tally_text(tally: &Tally) -> (&'static str, String) {
+fn tally_text(tally: &MappingCounts) -> (&'static str, String) {
     if !tally.is_shadow() {
         let misfits = match tally.mismatched {
             0 => String::new(),
@@ -320,11 +322,11 @@ fn tally_text(tally: &Tally) -> (&'static str, String) {
     ("Shadow", counted.join(", "))
 }
 
-fn has_problem(tally: &Tally) -> bool {
+fn has_problem(tally: &MappingCounts) -> bool {
     tally.unreadable + tally.different + tally.mismatched > 0
 }
 
-fn tally_colour(tally: &Tally) -> &'static str {
+fn tally_colour(tally: &MappingCounts) -> &'static str {
     if has_problem(tally) {
         YELLOW_BOLD
     } else {

@@ -88,7 +88,7 @@ pub(crate) struct Draft {
 }
 
 /// A job that is ready to be pushed.
-pub(crate) struct Drafted {
+pub(crate) struct ReadyJob {
     pub(crate) payload: Vec<u8>,
     pub(crate) uuid: JobUuid,
     /// The id that the driver gives the job; its uuid where the driver puts none into payloads.
@@ -144,7 +144,7 @@ impl Draft {
         services: &Services,
         inherited: &Inherited,
         (connection, queue): (&str, &QueueName),
-    ) -> Result<Drafted, DispatchError> {
+    ) -> Result<ReadyJob, DispatchError> {
         let (mut payload, mut drafted) = self.build(services, inherited, connection)?;
         let manifest = manifest(services)?;
         if let (Some(hook), Hooks::Ask(hooks)) = (manifest.payload_hooks.first(), &services.hooks) {
@@ -173,7 +173,7 @@ impl Draft {
         services: &Services,
         inherited: &Inherited,
         connection: &str,
-    ) -> Result<(NewPayload, Drafted), DispatchError> {
+    ) -> Result<(NewPayload, ReadyJob), DispatchError> {
         let zone = &services.timezone;
         let command = match &services.encrypter {
             Some(encrypter) if self.facts.is_encrypted => {
@@ -189,7 +189,7 @@ impl Draft {
             ..self.facts.payload(command, self.now, zone)?
         };
         let id = services.add_driver_fields(connection, &mut payload);
-        let drafted = Drafted {
+        let drafted = ReadyJob {
             payload: payload.to_bytes(services.version)?,
             uuid: payload.uuid.clone(),
             id,

@@ -56,14 +56,14 @@ pub(crate) const DEFAULT_REDIS: &str = "default";
 
 /// How a middleware gives back a job that it does not let through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Giving {
+struct ReleasePolicy {
     /// False for `dontRelease()`: the job is dropped and counts as done.
     releases: bool,
     /// False if the attempt must not count.
     spends_attempt: bool,
 }
 
-impl Default for Giving {
+impl Default for ReleasePolicy {
     fn default() -> Self {
         Self {
             releases: true,
@@ -72,7 +72,7 @@ impl Default for Giving {
     }
 }
 
-impl Giving {
+impl ReleasePolicy {
     fn back(self, context: &JobContext, delay: Duration) {
         match self {
             Self {

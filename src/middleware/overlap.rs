@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Giving;
+use super::ReleasePolicy;
 use crate::cache::{name, random_owner};
 use crate::handler::{BoxError, JobContext, Next, Template};
 
@@ -33,7 +33,7 @@ pub struct WithoutOverlapping {
     expires_after: Duration,
     prefix: String,
     is_shared: bool,
-    giving: Giving,
+    giving: ReleasePolicy,
 }
 
 impl WithoutOverlapping {
@@ -45,7 +45,7 @@ impl WithoutOverlapping {
             expires_after: Duration::ZERO,
             prefix: name::OVERLAP_PREFIX.to_owned(),
             is_shared: false,
-            giving: Giving::default(),
+            giving: ReleasePolicy::default(),
         }
     }
 

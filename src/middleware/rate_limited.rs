@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{AFTER_LIMIT, DEFAULT_REDIS, Giving};
+use super::{AFTER_LIMIT, DEFAULT_REDIS, ReleasePolicy};
 use crate::cache::{self, DurationLimiter, RateLimiter, loosely_equal, name};
 use crate::handler::{BoxError, JobContext, Limit, Limiter, Next, Services};
 use crate::php::Value;
@@ -22,7 +22,7 @@ use crate::time::Clock;
 pub struct RateLimited {
     limiter: String,
     release_after: Duration,
-    giving: Giving,
+    giving: ReleasePolicy,
     /// The Redis connection that counts; `None` for the cache.
     redis: Option<String>,
 }
@@ -70,7 +70,7 @@ impl RateLimited {
         Self {
             limiter: limiter.into(),
             release_after: Duration::ZERO,
-            giving: Giving::default(),
+            giving: ReleasePolicy::default(),
             redis: None,
         }
     }

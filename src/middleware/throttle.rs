@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{AFTER_LIMIT, DEFAULT_REDIS, Giving};
+use super::{AFTER_LIMIT, DEFAULT_REDIS, ReleasePolicy};
 use crate::cache::{self, DurationLimiter, RateLimiter, name};
 use crate::handler::{BoxError, JobContext, MiddlewareServices, Missing, Next, Template};
 use crate::payload::JobUuid;
@@ -39,7 +39,7 @@ pub struct ThrottlesExceptions {
     fail_when: Option<Test>,
     /// The Redis connection that counts; `None` for the cache.
     redis: Option<String>,
-    giving: Giving,
+    giving: ReleasePolicy,
 }
 
 impl fmt::Debug for ThrottlesExceptions {
@@ -78,7 +78,7 @@ impl ThrottlesExceptions {
             delete_when: None,
             fail_when: None,
             redis: None,
-            giving: Giving::default(),
+            giving: ReleasePolicy::default(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Counts the ends of jobs in their batches.
 
-use super::follow_ups::{Done, Follower, Noted, Said};
-use super::lease::Hold;
+use super::follow_ups::{Done, FollowUpRelay, Logged, Stored};
+use super::lease::FencingToken;
 use crate::batch::{Batches, Ended, JobOutcome, Recorded};
 use crate::outbox::follow_up::{Count, FollowUp, NO_PHP_QUEUE, put_off};
 use crate::outbox::hand_over::{BatchEvent, HandOver};
@@ -12,13 +12,13 @@ const COUNTING: &str = "count jobs in a batch";
 const NO_BATCHES: &str = "nothing is known of the app's batches";
 
 /// The ends that are to be counted.
-fn ends(counts: &[Noted<Count>]) -> Vec<Ended> {
+fn ends(counts: &[Stored<Count>]) -> Vec<Ended> {
     let ends = counts.iter().map(|noted| noted.what.ended.clone());
     ends.collect()
 }
 
 /// Splits counted ends into their records and the ends.
-fn apart(counted: Vec<Noted<Vec<Ended>>>) -> (Vec<Vec<u8>>, Vec<Ended>) {
+fn apart(counted: Vec<Stored<Vec<Ended>>>) -> (Vec<Vec<u8>>, Vec<Ended>) {
     let (records, ended): (Vec<_>, Vec<_>) = counted
         .into_iter()
         .map(|noted| (noted.record, noted.what))
@@ -29,10 +29,10 @@ fn apart(counted: Vec<Noted<Vec<Ended>>>) -> (Vec<Vec<u8>>, Vec<Ended>) {
 /// Splits recorded ends into those that left a mark in the batch and those that PHP has to count; the records
 /// of all others are done, and are added to `taken`.
 fn sorted(
-    counts: Vec<Noted<Count>>,
+    counts: Vec<Stored<Count>>,
     recorded: Vec<Recorded>,
     taken: &mut Vec<Vec<u8>>,
-) -> (Vec<Ended>, Vec<Noted<Count>>) {
+) -> (Vec<Ended>, Vec<Stored<Count>>) {
     let (mut marked, mut for_php) = (Vec::new(), Vec::new());
     for (noted, recorded) in counts.into_iter().zip(recorded) {
         match recorded {
@@ -47,14 +47,14 @@ fn sorted(
     (marked, for_php)
 }
 
-impl Follower {
+impl FollowUpRelay {
     /// Removes the marks of counted ends from their batch.
     pub(super) async fn forget(
         &self,
-        hold: &Hold,
+        hold: &FencingToken,
         batch: &str,
-        counted: Vec<Noted<Vec<Ended>>>,
-        said: &mut Said,
+        counted: Vec<Stored<Vec<Ended>>>,
+        said: &mut Logged,
     ) -> Done {
         let what = "clean up a batch";
         let Some(batches) = &self.services.batches else {
@@ -74,11 +74,11 @@ impl Follower {
     /// Counts ends of jobs of one batch, and removes the marks of those that were counted before.
     pub(super) async fn count(
         &self,
-        hold: &Hold,
+        hold: &FencingToken,
         batch: &str,
-        counts: Vec<Noted<Count>>,
-        counted: Vec<Noted<Vec<Ended>>>,
-        said: &mut Said,
+        counts: Vec<Stored<Count>>,
+        counted: Vec<Stored<Vec<Ended>>>,
+        said: &mut Logged,
         is_away: &mut bool,
     ) -> Done {
         let all = counts.len() + counted.len();
@@ -113,7 +113,7 @@ impl Follower {
                 ended: marked.clone(),
             };
             left_behind.push(what.effect());
-            counted.push(Noted {
+            counted.push(Stored {
                 record: what.to_record(),
                 what: marked,
             });
@@ -138,11 +138,11 @@ impl Follower {
     /// Marks ends that make callbacks due, and makes PHP count them.
     async fn count_in_php(
         &self,
-        hold: &Hold,
+        hold: &FencingToken,
         (batches, batch): (&Batches, &str),
-        for_php: Vec<Noted<Count>>,
-        counted: Vec<Noted<Vec<Ended>>>,
-        said: &mut Said,
+        for_php: Vec<Stored<Count>>,
+        counted: Vec<Stored<Vec<Ended>>>,
+        said: &mut Logged,
         is_away: &mut bool,
     ) -> Done {
         let may = || hold.lasts();
@@ -232,10 +232,10 @@ impl Follower {
     /// Makes PHP count the end of a job.
     async fn hand_over(
         &self,
-        hold: &Hold,
-        noted: Noted<Count>,
+        hold: &FencingToken,
+        noted: Stored<Count>,
         mark: Option<&str>,
-        said: &mut Said,
+        said: &mut Logged,
     ) -> Done {
         let count = &noted.what;
         let Some(queue) = &count.queue else {

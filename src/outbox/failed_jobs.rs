@@ -14,14 +14,14 @@ use tokio_util::sync::CancellationToken;
 use crate::connection::Reconnect;
 use crate::failed::{FailedJob, FailedJobs, Recorded};
 use crate::outbox::OnRefusal;
-use crate::outbox::lease::{Drained, Lease, Progress, list_unreachable};
+use crate::outbox::lease::{DrainStatus, Lease, Progress, list_unreachable};
 use crate::outbox::parts::{Part, Parts, worst};
 use crate::queue::{Ledger, QueueName, Spool};
 use crate::shown::with_causes;
 use crate::time::Clock;
 
 /// What the task needs.
-pub(crate) struct Recorder {
+pub(crate) struct FailedJobRelay {
     pub(crate) ledger: Arc<dyn Ledger>,
     /// The queues that the worker serves.
     pub(crate) queues: Vec<QueueName>,
@@ -32,7 +32,7 @@ pub(crate) struct Recorder {
     /// Cancelled when no more jobs will go to the spool.
     pub(crate) last: CancellationToken,
     pub(crate) progress: Progress,
-    pub(crate) passes: watch::Sender<Passes>,
+    pub(crate) passes: watch::Sender<Sweeps>,
     /// Number of failed jobs whose aftermath PHP still writes to a database that takes one writer at a time.
     pub(crate) failing: watch::Receiver<usize>,
     pub(crate) on_refusal: OnRefusal,
@@ -40,14 +40,14 @@ pub(crate) struct Recorder {
 
 /// What was already logged, so that it is not logged every second.
 #[derive(Debug, Default)]
-struct Said {
+struct Logged {
     refusal: Option<String>,
     foreign: bool,
     /// Where the next pass begins: after refused records, so that they do not keep others from the store.
     from: usize,
 }
 
-impl Said {
+impl Logged {
     fn refusal(&mut self, error: &crate::failed::Error, store: &FailedJobs) {
         let error = with_causes(error);
         if self.refusal.as_ref() != Some(&error) {
@@ -83,7 +83,7 @@ const REPLACE_AFTER: i64 = 15;
 
 /// How many passes over the spool have begun and ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Passes {
+pub(crate) struct Sweeps {
     pub(crate) begun: u64,
     pub(crate) ended: u64,
     /// The store does not take records, and no pass tries it again soon.
@@ -93,18 +93,18 @@ pub(crate) struct Passes {
 /// Connects attempts in PHP with the recorder, in both directions.
 #[derive(Debug, Clone)]
 pub(crate) struct Recordings {
-    passes: watch::Receiver<Passes>,
+    passes: watch::Receiver<Sweeps>,
     /// Number of failed jobs whose aftermath PHP still writes.
     failing: Arc<watch::Sender<usize>>,
 }
 
 impl Recordings {
-    pub(crate) fn new(passes: watch::Receiver<Passes>, failing: Arc<watch::Sender<usize>>) -> Self {
+    pub(crate) fn new(passes: watch::Receiver<Sweeps>, failing: Arc<watch::Sender<usize>>) -> Self {
         Self { passes, failing }
     }
 
     /// A receiver that changes with each pass over the spool.
-    pub(crate) fn passes(&self) -> watch::Receiver<Passes> {
+    pub(crate) fn passes(&self) -> watch::Receiver<Sweeps> {
         self.passes.clone()
     }
 
@@ -129,9 +129,9 @@ impl Drop for Failing {
 const FAILING: Duration = Duration::from_secs(10);
 
 /// Moves records to the store until no more will come.
-pub(crate) async fn keep_recording(recorder: Recorder) {
+pub(crate) async fn keep_recording(recorder: FailedJobRelay) {
     let mut reconnect = Reconnect::default();
-    let mut parts = Parts::<Said>::new(Arc::clone(&recorder.ledger), &recorder.queues);
+    let mut parts = Parts::<Logged>::new(Arc::clone(&recorder.ledger), &recorder.queues);
     loop {
         let mut quiet = Quiet::new(recorder.failing.clone());
         quiet.reached().await;
@@ -147,25 +147,25 @@ pub(crate) async fn keep_recording(recorder: Recorder) {
         let drained = worst(drained);
         recorder.passes.send_modify(|passes| {
             passes.ended += 1;
-            passes.is_refused = drained == Drained::Failed;
+            passes.is_refused = drained == DrainStatus::Failed;
         });
         if is_last {
             return;
         }
         let wait = match drained {
-            Drained::All => {
-                parts.states().for_each(|said| *said = Said::default());
+            DrainStatus::All => {
+                parts.states().for_each(|said| *said = Logged::default());
                 reconnect.reset();
                 LOOK_EVERY
             }
-            Drained::Later => Duration::from_secs(1),
-            Drained::Failed => reconnect.next_wait().max(Duration::from_millis(500)),
+            DrainStatus::Later => Duration::from_secs(1),
+            DrainStatus::Failed => reconnect.next_wait().max(Duration::from_millis(500)),
         };
         let deadline = Instant::now() + wait;
         tokio::select! {
             () = recorder.last.cancelled() => {}
             () = tokio::time::sleep_until(deadline) => {}
-            () = recorder.spooled.notified(), if drained != Drained::Failed => {}
+            () = recorder.spooled.notified(), if drained != DrainStatus::Failed => {}
         }
     }
 }
@@ -193,8 +193,13 @@ impl Quiet {
     }
 }
 
-impl Recorder {
-    async fn drain(&self, ledger: &Arc<dyn Ledger>, said: &mut Said, quiet: &mut Quiet) -> Drained {
+impl FailedJobRelay {
+    async fn drain(
+        &self,
+        ledger: &Arc<dyn Ledger>,
+        said: &mut Logged,
+        quiet: &mut Quiet,
+    ) -> DrainStatus {
         let mut lease = match Lease::take(ledger, Spool::FailedJobs, &self.progress).await {
             Ok(lease) => lease,
             Err(drained) => return drained,
@@ -204,13 +209,18 @@ impl Recorder {
         drained
     }
 
-    async fn drain_leased(&self, lease: &mut Lease, said: &mut Said, quiet: &mut Quiet) -> Drained {
+    async fn drain_leased(
+        &self,
+        lease: &mut Lease,
+        said: &mut Logged,
+        quiet: &mut Quiet,
+    ) -> DrainStatus {
         let hold = lease.hold();
         let mut left = std::mem::take(&mut said.from);
         let mut drained = if left == 0 {
-            Drained::All
+            DrainStatus::All
         } else {
-            Drained::Failed
+            DrainStatus::Failed
         };
         let (mut outages, mut refusals) = (0, 0);
         loop {
@@ -226,14 +236,14 @@ impl Recorder {
                     self.bring(&record, said).await
                 };
                 let Some(brought) = lease.during(bring).await else {
-                    return Drained::Later;
+                    return DrainStatus::Later;
                 };
                 match brought {
                     Ok(true) => {
                         (outages, refusals) = (0, 0);
                         match lease.hold().advance(&[record], &[]).await {
                             // Without the lease another process empties the spool.
-                            Ok(0) => return Drained::Later,
+                            Ok(0) => return DrainStatus::Later,
                             Ok(_) => {}
                             Err(error) => return list_unreachable(&error),
                         }
@@ -241,12 +251,12 @@ impl Recorder {
                     Ok(false) => {
                         outages = 0;
                         left += 1;
-                        drained = drained.or(Drained::Later);
+                        drained = drained.or(DrainStatus::Later);
                     }
                     Err(error) => {
                         self.on_refusal.tell("record a failed job");
                         said.refusal(&error, &self.store);
-                        drained = Drained::Failed;
+                        drained = DrainStatus::Failed;
                         left += 1;
                         // The error may concern this record alone, even if it looks like an outage: try the next
                         // one.
@@ -266,7 +276,7 @@ impl Recorder {
     }
 
     /// Moves one record to the store; false if the record has to wait.
-    async fn bring(&self, record: &[u8], said: &mut Said) -> Result<bool, crate::failed::Error> {
+    async fn bring(&self, record: &[u8], said: &mut Logged) -> Result<bool, crate::failed::Error> {
         let job: FailedJob = match serde_json::from_slice(record) {
             Ok(job) => job,
             Err(error) => {

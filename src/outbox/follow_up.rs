@@ -31,12 +31,12 @@ pub(crate) enum FollowUp {
         owner: Option<String>,
     },
     /// Push a job to another connection, or a job that needs a lock kept elsewhere.
-    Push(Outgoing),
+    Push(RemotePush),
 }
 
 /// A job that must be pushed exactly once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Outgoing {
+pub(crate) struct RemotePush {
     /// Name of the queue connection.
     pub(crate) connection: String,
     /// Queue on it.
@@ -52,12 +52,12 @@ pub(crate) struct Outgoing {
     pub(crate) id: String,
     /// The lock that must be taken first; if another owner holds it, the job is not pushed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) lock: Option<Wanted>,
+    pub(crate) lock: Option<LockRequest>,
 }
 
 /// A lock to take.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Wanted {
+pub(crate) struct LockRequest {
     /// Name of the cache store.
     pub(crate) store: String,
     /// Name of the lock, below the store's prefix.
@@ -68,7 +68,7 @@ pub(crate) struct Wanted {
     pub(crate) seconds: u64,
 }
 
-impl Wanted {
+impl LockRequest {
     /// The effect that leaves a record by which the lock is freed.
     pub(crate) fn unlock(&self) -> Effect {
         let unlock = FollowUp::Unlock {
@@ -111,7 +111,7 @@ pub(crate) fn random_token() -> String {
     format!("{:016x}", fastrand::u64(..))
 }
 
-impl Outgoing {
+impl RemotePush {
     /// A push to a queue connection, to be made once the job has ended that it follows; it takes no lock.
     pub(crate) fn of(connection: &ConnectionName, push: &Push) -> Self {
         let text = String::from_utf8_lossy(&push.payload);
@@ -138,7 +138,7 @@ impl Outgoing {
 
 /// Puts a push off until after the end of the job that it follows ([`InOrder`](crate::queue::InOrder)).
 pub(crate) fn put_off(connection: &ConnectionName, push: &Push) -> Effect {
-    FollowUp::Push(Outgoing::of(connection, push)).effect()
+    FollowUp::Push(RemotePush::of(connection, push)).effect()
 }
 
 impl FollowUp {
@@ -169,7 +169,7 @@ mod tests {
                 due: None,
                 claim: None,
             };
-            let record = FollowUp::Push(Outgoing::of(&"redis".into(), &push)).to_record();
+            let record = FollowUp::Push(RemotePush::of(&"redis".into(), &push)).to_record();
             let Ok(FollowUp::Push(read)) = serde_json::from_slice(&record) else {
                 panic!("{}", String::from_utf8_lossy(&record));
             };

@@ -34,8 +34,8 @@ use crate::cache::{self, Cache};
 use crate::connection::Reconnect;
 use crate::handler::Services;
 use crate::outbox::OnRefusal;
-use crate::outbox::follow_up::{Count, FollowUp, Outgoing};
-use crate::outbox::lease::{Drained, Hold, Lease, Progress, list_unreachable};
+use crate::outbox::follow_up::{Count, FollowUp, RemotePush};
+use crate::outbox::lease::{DrainStatus, FencingToken, Lease, Progress, list_unreachable};
 use crate::outbox::left::Left;
 use crate::outbox::parts::{Part, Parts, worst};
 use crate::queue::{ConnectionName, Effect, Ledger, Queue, QueueName, Spool};
@@ -43,7 +43,7 @@ use crate::shown::with_causes;
 use crate::time::Clock;
 
 /// What the task needs.
-pub(crate) struct Follower {
+pub(crate) struct FollowUpRelay {
     pub(crate) ledger: Arc<dyn Ledger>,
     /// The queues that the worker serves.
     pub(crate) queues: Vec<QueueName>,
@@ -81,7 +81,7 @@ const MOST_PROBLEMS: usize = 64;
 
 /// What was already logged, so that it is not logged every second.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct Logged {
     problems: BTreeSet<String>,
     /// Something was written to a `SQLite` file that PHP also writes.
     pub(super) has_counted: bool,
@@ -91,7 +91,7 @@ pub(super) struct Said {
     pub(super) refused: BTreeMap<String, Instant>,
 }
 
-impl Said {
+impl Logged {
     fn problem(&mut self, what: &'static str, error: String) {
         if self.problems.len() >= MOST_PROBLEMS {
             self.problems.clear();
@@ -116,16 +116,16 @@ impl Said {
 
 /// What is known of one list.
 #[derive(Debug, Default)]
-struct Course {
+struct ListState {
     /// Where the next pass begins.
     start: usize,
-    said: Said,
+    said: Logged,
 }
 
 /// Does follow-ups until no more will come; returns how the last pass ended.
-pub(crate) async fn keep_following(follower: Follower) -> Drained {
+pub(crate) async fn keep_following(follower: FollowUpRelay) -> DrainStatus {
     let mut reconnect = Reconnect::default();
-    let mut parts = Parts::<Course>::new(Arc::clone(&follower.ledger), &follower.queues);
+    let mut parts = Parts::<ListState>::new(Arc::clone(&follower.ledger), &follower.queues);
     loop {
         let is_last = follower.last.is_cancelled();
         let noted = follower.left.noted.load(Ordering::Acquire);
@@ -133,18 +133,18 @@ pub(crate) async fn keep_following(follower: Follower) -> Drained {
         let drained = join_all(due.map(|Part { ledger, state }| follower.drain(ledger, state)));
         let drained = worst(drained.await);
         follower.left.pass_ended(noted, drained);
-        if is_last && drained != Drained::Later {
+        if is_last && drained != DrainStatus::Later {
             return drained;
         }
         let wait = match drained {
-            Drained::All => {
+            DrainStatus::All => {
                 parts.states().for_each(|course| course.said.all_done());
                 reconnect.reset();
                 LOOK_EVERY
             }
             // Another process holds the lease, or died with it.
-            Drained::Later => BETWEEN_PASSES,
-            Drained::Failed => reconnect.next_wait().max(BETWEEN_PASSES),
+            DrainStatus::Later => BETWEEN_PASSES,
+            DrainStatus::Failed => reconnect.next_wait().max(BETWEEN_PASSES),
         };
         if is_last {
             // The holder of the lease may be stopping, too, without having seen the last records.
@@ -152,7 +152,7 @@ pub(crate) async fn keep_following(follower: Follower) -> Drained {
             continue;
         }
         let news = async {
-            if drained != Drained::All {
+            if drained != DrainStatus::All {
                 // A record that cannot be done now must not make each job's end a pass over the list.
                 tokio::time::sleep(BETWEEN_PASSES).await;
             }
@@ -167,7 +167,7 @@ pub(crate) async fn keep_following(follower: Follower) -> Drained {
 }
 
 /// A record with its bytes, which identify it in the list.
-pub(super) struct Noted<T> {
+pub(super) struct Stored<T> {
     pub(super) record: Vec<u8>,
     pub(super) what: T,
 }
@@ -194,15 +194,15 @@ impl Done {
     }
 }
 
-impl Follower {
+impl FollowUpRelay {
     /// Something could not be done and stays in the list.
-    pub(super) fn problem(&self, said: &mut Said, what: &'static str, error: String) {
+    pub(super) fn problem(&self, said: &mut Logged, what: &'static str, error: String) {
         self.on_refusal.tell(what);
         said.problem(what, error);
     }
 
     /// Walks through the list from where the course says, and notes there where to begin the next time.
-    async fn drain(&self, ledger: &Arc<dyn Ledger>, course: &mut Course) -> Drained {
+    async fn drain(&self, ledger: &Arc<dyn Ledger>, course: &mut ListState) -> DrainStatus {
         let mut lease = match Lease::take(ledger, Spool::FollowUps, &self.progress).await {
             Ok(lease) => lease,
             Err(drained) => return drained,
@@ -212,8 +212,8 @@ impl Follower {
         drained
     }
 
-    async fn drain_leased(&self, lease: &mut Lease, course: &mut Course) -> Drained {
-        let Course { start, said } = course;
+    async fn drain_leased(&self, lease: &mut Lease, course: &mut ListState) -> DrainStatus {
+        let ListState { start, said } = course;
         let first = std::mem::take(start);
         let mut left = first;
         if first == 0 {
@@ -234,15 +234,15 @@ impl Follower {
                 // The next pass continues here: records further on may well be possible.
                 *start = if is_end { 0 } else { left };
                 return if left == 0 {
-                    Drained::All
+                    DrainStatus::All
                 } else {
-                    Drained::Failed
+                    DrainStatus::Failed
                 };
             }
             let hold = lease.hold();
             match lease.during(self.follow(&hold, records, said)).await {
                 // Without the lease another process does the work.
-                None | Some(Done::Lost) => return Drained::Later,
+                None | Some(Done::Lost) => return DrainStatus::Later,
                 Some(Done::All) => {}
                 Some(Done::Left(more)) => left += more,
                 Some(Done::Unreachable(error)) => return list_unreachable(&error),
@@ -255,28 +255,28 @@ impl Follower {
                     }
                 };
                 if lease.during(gathering).await.is_none() {
-                    return Drained::Later;
+                    return DrainStatus::Later;
                 }
             }
         }
     }
 
-    async fn follow(&self, hold: &Hold, records: Vec<Vec<u8>>, said: &mut Said) -> Done {
-        let mut counts: BTreeMap<String, Vec<Noted<Count>>> = BTreeMap::new();
-        let mut forgets: BTreeMap<String, Vec<Noted<Vec<Ended>>>> = BTreeMap::new();
+    async fn follow(&self, hold: &FencingToken, records: Vec<Vec<u8>>, said: &mut Logged) -> Done {
+        let mut counts: BTreeMap<String, Vec<Stored<Count>>> = BTreeMap::new();
+        let mut forgets: BTreeMap<String, Vec<Stored<Vec<Ended>>>> = BTreeMap::new();
         let mut others = Vec::new();
         let mut left = 0;
         for record in records {
             match serde_json::from_slice(&record) {
                 Ok(FollowUp::Count(what)) => {
                     let of_batch = counts.entry(what.batch.clone()).or_default();
-                    of_batch.push(Noted { record, what });
+                    of_batch.push(Stored { record, what });
                 }
                 Ok(FollowUp::Forget { batch, ended: what }) => {
                     let of_batch = forgets.entry(batch).or_default();
-                    of_batch.push(Noted { record, what });
+                    of_batch.push(Stored { record, what });
                 }
-                Ok(what) => others.push(Noted { record, what }),
+                Ok(what) => others.push(Stored { record, what }),
                 Err(error) => {
                     self.problem(
                         said,
@@ -289,7 +289,7 @@ impl Follower {
         }
         // Free locks before anything takes them.
         others
-            .sort_by_key(|noted: &Noted<FollowUp>| !matches!(noted.what, FollowUp::Unlock { .. }));
+            .sort_by_key(|noted: &Stored<FollowUp>| !matches!(noted.what, FollowUp::Unlock { .. }));
         for other in others {
             match self.follow_one(hold, other, said).await {
                 Done::All => {}
@@ -328,10 +328,10 @@ impl Follower {
     /// Removes records from the list, and applies the effects.
     pub(super) async fn advance(
         &self,
-        hold: &Hold,
+        hold: &FencingToken,
         records: &[Vec<u8>],
         effects: &[Effect],
-        said: &mut Said,
+        said: &mut Logged,
     ) -> Done {
         match hold.advance(records, effects).await {
             Ok(0) => Done::Lost,
@@ -345,7 +345,12 @@ impl Follower {
         }
     }
 
-    async fn follow_one(&self, hold: &Hold, noted: Noted<FollowUp>, said: &mut Said) -> Done {
+    async fn follow_one(
+        &self,
+        hold: &FencingToken,
+        noted: Stored<FollowUp>,
+        said: &mut Logged,
+    ) -> Done {
         let done = match &noted.what {
             FollowUp::Unlock {
                 store,
@@ -420,11 +425,11 @@ impl Follower {
     /// Frees a lock whose record names no owner; on a repetition another job may hold the lock.
     async fn unlock_of(
         &self,
-        hold: &Hold,
+        hold: &FencingToken,
         record: Vec<u8>,
         (store, name): (String, String),
         owner: Option<String>,
-        said: &mut Said,
+        said: &mut Logged,
     ) -> Done {
         if owner.is_none() {
             return self.advance(hold, &[record], &[], said).await;
@@ -434,11 +439,17 @@ impl Follower {
     }
 
     /// Puts a record that says more in the place of another one, and does what it says.
-    async fn replace(&self, hold: &Hold, record: Vec<u8>, what: FollowUp, said: &mut Said) -> Done {
+    async fn replace(
+        &self,
+        hold: &FencingToken,
+        record: Vec<u8>,
+        what: FollowUp,
+        said: &mut Logged,
+    ) -> Done {
         match self.advance(hold, &[record], &[what.effect()], said).await {
             Done::All => {
                 let record = what.to_record();
-                Box::pin(self.follow_one(hold, Noted { record, what }, said)).await
+                Box::pin(self.follow_one(hold, Stored { record, what }, said)).await
             }
             done => done,
         }
@@ -456,7 +467,7 @@ pub(super) enum Pushing {
     Here(Vec<Effect>),
     /// The record is to name this connection, of several that would be tried in order: a push that is repeated must not
     /// go to another one.
-    There(Outgoing),
+    There(RemotePush),
     /// The job's lock must be freed first, which was not possible yet.
     Waits,
     /// Another process has the lease.
@@ -467,7 +478,7 @@ pub(super) enum Pushing {
 pub(super) mod tests {
     use super::*;
     use crate::cache::{FileStore, FileStoreOptions, Stores};
-    use crate::outbox::follow_up::Wanted;
+    use crate::outbox::follow_up::LockRequest;
     use crate::queue::faulty::{Fault, Server, push_of};
     use crate::queue::{Connections, Destination, FailoverQueue, Inner, MemoryQueue, Once};
 
@@ -476,8 +487,8 @@ pub(super) mod tests {
         services: Services,
         left: &Arc<Left>,
         last: &CancellationToken,
-    ) -> Follower {
-        Follower {
+    ) -> FollowUpRelay {
+        FollowUpRelay {
             ledger: Arc::clone(queue) as _,
             queues: vec!["default".into()],
             services: Arc::new(services),
@@ -521,13 +532,13 @@ pub(super) mod tests {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         last.cancel();
-        assert_eq!(following.await.unwrap(), Drained::All);
+        assert_eq!(following.await.unwrap(), DrainStatus::All);
         queue.sizes(&"default".into()).await.unwrap().pending
     }
 
     /// A push to the worker's own connection.
-    fn to_default(id: &str) -> Outgoing {
-        Outgoing {
+    fn to_default(id: &str) -> RemotePush {
+        RemotePush {
             connection: "redis".to_owned(),
             queue: "default".to_owned(),
             payload: "{}".to_owned(),
@@ -569,7 +580,7 @@ pub(super) mod tests {
                 ..Services::default()
             }
         };
-        let push = FollowUp::Push(Outgoing {
+        let push = FollowUp::Push(RemotePush {
             connection: "both".to_owned(),
             ..to_default("a")
         });
@@ -589,7 +600,7 @@ pub(super) mod tests {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         last.cancel();
-        assert_eq!(other.await.unwrap(), Drained::All);
+        assert_eq!(other.await.unwrap(), DrainStatus::All);
         let pending = [first.sizes().await.pending, second.sizes().await.pending];
         assert_eq!(pending, [1, 0]);
         assert_eq!(first.calls("push_once").len(), 3);
@@ -625,8 +636,8 @@ pub(super) mod tests {
             name,
             owner: Some(owner.to_owned()),
         };
-        note(FollowUp::Push(Outgoing {
-            lock: Some(Wanted {
+        note(FollowUp::Push(RemotePush {
+            lock: Some(LockRequest {
                 store: "files".to_owned(),
                 name: "step".to_owned(),
                 owner: "me".to_owned(),
@@ -669,7 +680,7 @@ pub(super) mod tests {
             assert!(noted.elapsed() <= BETWEEN_PASSES + Duration::from_millis(100));
         }
         last.cancel();
-        assert_eq!(following.await.unwrap(), Drained::Failed);
+        assert_eq!(following.await.unwrap(), DrainStatus::Failed);
         assert_eq!(queue.spool(Spool::FollowUps).len(), 1);
     }
 }

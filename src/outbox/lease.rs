@@ -16,7 +16,7 @@ const RENEW: Duration = Duration::from_secs(3);
 
 /// How a pass over a list ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Drained {
+pub(crate) enum DrainStatus {
     /// The list is empty.
     All,
     /// Some records have to wait for a moment, or another process has the lease.
@@ -25,7 +25,7 @@ pub(crate) enum Drained {
     Failed,
 }
 
-impl Drained {
+impl DrainStatus {
     pub(crate) fn or(self, other: Self) -> Self {
         if self == Self::Failed { self } else { other }
     }
@@ -48,32 +48,32 @@ impl Progress {
 }
 
 /// The result of a pass that could not reach the list.
-pub(crate) fn list_unreachable(error: &Error) -> Drained {
+pub(crate) fn list_unreachable(error: &Error) -> DrainStatus {
     // The loop that pops reports a server that is gone.
     tracing::debug!(error = with_causes(error), "could not reach the spool");
-    Drained::Failed
+    DrainStatus::Failed
 }
 
 /// A lease that is held.
 ///
 /// A process may sleep longer than its lease lives, at any point, without noticing. Work that must not happen
 /// twice is therefore bound to the lease itself: only the holder can remove records from the list
-/// ([`Hold::advance`]).
+/// ([`FencingToken::advance`]).
 pub(crate) struct Lease {
-    hold: Hold,
+    hold: FencingToken,
     renew_at: Instant,
 }
 
 /// Proof of holding a lease. Every lease has its own holder name, so a lost lease never becomes valid again.
 #[derive(Debug)]
-pub(crate) struct Hold {
+pub(crate) struct FencingToken {
     ledger: Arc<dyn Ledger>,
     spool: Spool,
     holder: Arc<str>,
     progress: Progress,
 }
 
-impl Clone for Hold {
+impl Clone for FencingToken {
     fn clone(&self) -> Self {
         Self {
             ledger: Arc::clone(&self.ledger),
@@ -84,7 +84,7 @@ impl Clone for Hold {
     }
 }
 
-impl Hold {
+impl FencingToken {
     /// The ledger that has the list.
     pub(crate) fn ledger(&self) -> &dyn Ledger {
         &*self.ledger
@@ -117,16 +117,16 @@ impl Lease {
         ledger: &Arc<dyn Ledger>,
         spool: Spool,
         progress: &Progress,
-    ) -> Result<Self, Drained> {
+    ) -> Result<Self, DrainStatus> {
         match ledger.read(spool, 0, 1).await {
-            Ok(records) if records.is_empty() => return Err(Drained::All),
+            Ok(records) if records.is_empty() => return Err(DrainStatus::All),
             Ok(_) => {}
             Err(error) => return Err(list_unreachable(&error)),
         }
         let holder = format!("{:016x}", fastrand::u64(..));
         match ledger.lease(spool, &holder, LIVES).await {
             Ok(true) => Ok(Self {
-                hold: Hold {
+                hold: FencingToken {
                     ledger: Arc::clone(ledger),
                     spool,
                     holder: holder.into(),
@@ -134,13 +134,13 @@ impl Lease {
                 },
                 renew_at: Instant::now() + RENEW,
             }),
-            Ok(false) => Err(Drained::Later),
+            Ok(false) => Err(DrainStatus::Later),
             Err(error) => Err(list_unreachable(&error)),
         }
     }
 
     /// The proof that the lease is held.
-    pub(crate) fn hold(&self) -> Hold {
+    pub(crate) fn hold(&self) -> FencingToken {
         self.hold.clone()
     }
 
@@ -171,7 +171,7 @@ impl Lease {
 
     /// Gives up the lease.
     pub(crate) async fn give_up(self) {
-        let Hold {
+        let FencingToken {
             ledger,
             spool,
             holder,
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_failure_stays_a_failure() {
-        use Drained::{All, Failed, Later};
+        use DrainStatus::{All, Failed, Later};
         assert_eq!([Failed.or(All), Failed.or(Later)], [Failed, Failed]);
         assert_eq!([All.or(Later), Later.or(Failed)], [Later, Failed]);
     }
@@ -212,7 +212,7 @@ mod tests {
             }
         }
 
-        async fn take(&self) -> Result<Lease, Drained> {
+        async fn take(&self) -> Result<Lease, DrainStatus> {
             Lease::take(&self.ledger, Spool::FollowUps, &self.progress).await
         }
     }
@@ -224,7 +224,7 @@ mod tests {
         let records = [b"{}".to_vec()];
         let first = scene.take().await.unwrap().hold();
         assert!(first.lasts().await);
-        assert_eq!(scene.take().await.err(), Some(Drained::Later));
+        assert_eq!(scene.take().await.err(), Some(DrainStatus::Later));
         tokio::time::advance(LIVES + Duration::from_millis(1)).await;
         let second = scene.take().await.unwrap().hold();
         assert!(!first.lasts().await);
@@ -232,7 +232,7 @@ mod tests {
         assert!(second.lasts().await);
         assert_eq!(second.advance(&records, &[]).await.unwrap(), 1);
         assert_eq!(scene.progress.records(), 1);
-        assert_eq!(scene.take().await.err(), Some(Drained::All));
+        assert_eq!(scene.take().await.err(), Some(DrainStatus::All));
     }
 
     #[tokio::test(start_paused = true)]
@@ -241,7 +241,7 @@ mod tests {
         let mut lease = scene.take().await.unwrap();
         let work = tokio::time::sleep(LIVES * 4);
         assert_eq!(lease.during(work).await, Some(()));
-        assert_eq!(scene.take().await.err(), Some(Drained::Later));
+        assert_eq!(scene.take().await.err(), Some(DrainStatus::Later));
         // Another process takes the list while this work goes on.
         let (hold, ledger) = (lease.hold(), Arc::clone(&scene.ledger));
         let work = async {
@@ -251,7 +251,7 @@ mod tests {
         };
         assert_eq!(lease.during(work).await, None);
         lease.give_up().await;
-        assert_eq!(scene.take().await.err(), Some(Drained::Later));
+        assert_eq!(scene.take().await.err(), Some(DrainStatus::Later));
         tokio::time::advance(LIVES + Duration::from_millis(1)).await;
         let last = scene.take().await.unwrap();
         last.give_up().await;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::{Notify, watch};
 
-use crate::outbox::lease::Drained;
+use crate::outbox::lease::DrainStatus;
 
 /// The follow-ups of this worker's jobs, and how many of them are done.
 #[derive(Debug)]
@@ -53,16 +53,16 @@ impl Left {
     }
 
     /// Notes the end of a pass that began when `noted` calls had left records.
-    pub(super) fn pass_ended(&self, noted: u64, drained: Drained) {
+    pub(super) fn pass_ended(&self, noted: u64, drained: DrainStatus) {
         self.done.send_if_modified(|done| {
-            let up_to = if drained == Drained::All {
+            let up_to = if drained == DrainStatus::All {
                 noted
             } else {
                 done.up_to
             };
             let now = LeftDone {
                 up_to,
-                is_stuck: drained == Drained::Failed,
+                is_stuck: drained == DrainStatus::Failed,
             };
             std::mem::replace(done, now) != now
         });

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::outbox::lease::Drained;
+use crate::outbox::lease::DrainStatus;
 use crate::queue::{Ledger, QueueName};
 use crate::shown::with_causes;
 
@@ -106,13 +106,16 @@ impl<S: Default> Parts<S> {
 }
 
 /// How a pass over several lists ended.
-pub(crate) fn worst(drained: impl IntoIterator<Item = Drained>) -> Drained {
-    let rank = |drained: &Drained| match drained {
-        Drained::All => 0,
-        Drained::Later => 1,
-        Drained::Failed => 2,
+pub(crate) fn worst(drained: impl IntoIterator<Item = DrainStatus>) -> DrainStatus {
+    let rank = |drained: &DrainStatus| match drained {
+        DrainStatus::All => 0,
+        DrainStatus::Later => 1,
+        DrainStatus::Failed => 2,
     };
-    drained.into_iter().max_by_key(rank).unwrap_or(Drained::All)
+    drained
+        .into_iter()
+        .max_by_key(rank)
+        .unwrap_or(DrainStatus::All)
 }
 
 #[cfg(test)]
@@ -131,7 +134,7 @@ mod tests {
 
     #[test]
     fn the_worst_of_several_lists_counts() {
-        use Drained::{All, Failed, Later};
+        use DrainStatus::{All, Failed, Later};
         let rows = [
             (vec![], All),
             (vec![All, Later, All], Later),

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::follow_ups::{Follower, PAGE, Problem, Pushing, Said};
-use super::lease::Hold;
-use crate::outbox::follow_up::{FollowUp, Outgoing, Wanted};
+use super::follow_ups::{FollowUpRelay, Logged, PAGE, Problem, Pushing};
+use super::lease::FencingToken;
+use crate::outbox::follow_up::{FollowUp, LockRequest, RemotePush};
 use crate::payload::{FailedJob, Payload};
 use crate::queue::{Ability, Effect, Error, Once, Push, Queue, QueueName, Spool};
 use crate::shown::with_causes;
@@ -27,13 +27,13 @@ const UNTIL_FREED: Duration = Duration::from_secs(60);
 /// How far a list is searched for a record that frees a lock.
 const MOST_LOOKED_AT: usize = 10_000;
 
-impl Follower {
+impl FollowUpRelay {
     /// Takes the lock that a job needs, and pushes the job if it goes to another connection.
     pub(super) async fn push(
         &self,
-        hold: &Hold,
-        push: &Outgoing,
-        said: &mut Said,
+        hold: &FencingToken,
+        push: &RemotePush,
+        said: &mut Logged,
     ) -> Result<Pushing, Problem> {
         let what = "push a job";
         let problem = |error: String| (what, error);
@@ -51,13 +51,14 @@ impl Follower {
             && let Some(chosen) = queues.choose(&to).await.map_err(away)?
             && self.queues(chosen.0.as_str()).is_ok()
         {
-            return Ok(Pushing::There(Outgoing {
+            return Ok(Pushing::There(RemotePush {
                 connection: chosen.0.to_string(),
                 queue: chosen.1.to_string(),
                 ..push.clone()
             }));
         }
-        let is_held = |lock: &Wanted| said.held.contains(&(lock.store.clone(), lock.name.clone()));
+        let is_held =
+            |lock: &LockRequest| said.held.contains(&(lock.store.clone(), lock.name.clone()));
         if push.lock.as_ref().is_some_and(is_held) {
             return Ok(Pushing::Waits);
         }
@@ -117,7 +118,7 @@ impl Follower {
                 let mut effects = vec![Effect::Record(self.refused(push, &error))];
                 // No job will free the lock. The record that frees it is left in one step with the end of this one: freed
                 // sooner, another job could take it before this one is tried again, which then would be dropped.
-                effects.extend(push.lock.as_ref().map(Wanted::unlock));
+                effects.extend(push.lock.as_ref().map(LockRequest::unlock));
                 Ok(Pushing::Here(effects))
             }
             Err(error) => Err(failed(error)),
@@ -125,7 +126,11 @@ impl Follower {
     }
 
     /// Whether a record further on in the list frees this lock. Of the records that are read together, those come first.
-    async fn is_to_be_freed(&self, hold: &Hold, lock: &Wanted) -> Result<bool, Problem> {
+    async fn is_to_be_freed(
+        &self,
+        hold: &FencingToken,
+        lock: &LockRequest,
+    ) -> Result<bool, Problem> {
         for from in (0..MOST_LOOKED_AT).step_by(PAGE) {
             let records = hold.ledger().read(Spool::FollowUps, from, PAGE).await;
             let records = records.map_err(|error| ("take a lock", with_causes(&error)))?;
@@ -147,14 +152,14 @@ impl Follower {
 
     /// Whether the lock of a job may be about to be freed by a record in the list of another queue, which is done apart
     /// from this one.
-    fn may_be_freed(&self, push: &Outgoing, said: &mut Said) -> bool {
+    fn may_be_freed(&self, push: &RemotePush, said: &mut Logged) -> bool {
         let has_parts = (self.queues.iter()).any(|queue| self.ledger.part(queue).is_some());
         let since = said.refused.entry(push.id.clone());
         has_parts && since.or_insert_with(Instant::now).elapsed() < UNTIL_FREED
     }
 
     /// The record of a job that its queue does not take, for the app's failed jobs: there it is seen, and can be retried.
-    fn refused(&self, push: &Outgoing, error: &Error) -> FailedJob {
+    fn refused(&self, push: &RemotePush, error: &Error) -> FailedJob {
         let error = with_causes(error);
         tracing::error!(
             connection = push.connection,
@@ -190,7 +195,7 @@ impl Follower {
     }
 
     /// Takes a lock; true also if this owner already holds it.
-    async fn take(&self, lock: &Wanted) -> Result<bool, Problem> {
+    async fn take(&self, lock: &LockRequest) -> Result<bool, Problem> {
         let what = "take a lock";
         let cache = self.cache(&lock.store, what)?;
         let failed = |error: crate::cache::Error| (what, with_causes(&error));

@@ -168,16 +168,16 @@ impl Persistent {
             };
             if !is_new && !program.check_usable() {
                 // Most such programs ended between two jobs: that fails no job.
-                program.bury(0).await;
+                program.reap(0).await;
                 continue;
             }
             match program.ask(document.as_bytes(), uuid).await {
                 End::Answered(answer) => break (program, answer),
                 End::Broke { written } => {
-                    let burial = program.bury(written).await;
+                    let burial = program.reap(written).await;
                     // If a new program reads nothing, the next one would not either: do not retry.
                     if is_new || !burial.is_untouched {
-                        return Err(self.died(burial).into());
+                        return Err(self.error_of(burial).into());
                     }
                 }
                 End::Junk { problem, line } => {
@@ -264,8 +264,8 @@ impl Persistent {
         }
     }
 
-    fn died(&self, burial: Burial) -> PersistentError {
-        let Burial { status, stderr, .. } = burial;
+    fn error_of(&self, burial: PostMortem) -> PersistentError {
+        let PostMortem { status, stderr, .. } = burial;
         match status {
             Some(status) => PersistentError::Ended {
                 program: self.program.clone(),
@@ -320,7 +320,7 @@ struct Program {
 }
 
 /// The remains of a program that has ended.
-struct Burial {
+struct PostMortem {
     /// Its exit status, if it ended by itself.
     status: Option<ExitStatus>,
     /// The end of its standard error.
@@ -443,7 +443,7 @@ impl Program {
     }
 
     /// Reaps a program that has broken off after this many bytes of a job had been written to it.
-    async fn bury(mut self, written: usize) -> Burial {
+    async fn reap(mut self, written: usize) -> PostMortem {
         let has_ended = self.ends_within(LINGER).await;
         self.drain_stderr();
         // Kill before the leader is reaped, which frees the number of its group.
@@ -452,7 +452,7 @@ impl Program {
         let status = self.child.wait().await.ok();
         // Unread bytes are still in the pipe, whose write end is still open here.
         let unread = rustix::io::ioctl_fionread(&self.stdin).ok();
-        Burial {
+        PostMortem {
             status: status.filter(|_| has_ended),
             stderr: self.stderr_log.end(),
             is_untouched: unread.is_some_and(|unread| usize::try_from(unread) == Ok(written)),

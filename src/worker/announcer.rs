@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use super::event::{Event, Observers};
 use super::options::WorkerOptions;
-use super::signals::{ControlPlane, Heard, Watch, first_look};
-use super::stats::{MappingStats, Tally};
+use super::signals::{AppSignals, ControlPlane, Watch, first_look};
+use super::stats::{MappingCounts, MappingStats};
 use crate::queue::QueueName;
 
 /// How often observers are told the counts of canaries and shadows.
@@ -17,11 +17,11 @@ const STATS_EVERY: Duration = Duration::from_secs(60);
 
 /// The app's signals and the counts of mappings, and which of them observers know.
 pub(super) struct Announcer {
-    heard: watch::Receiver<Heard>,
-    told: Heard,
+    heard: watch::Receiver<AppSignals>,
+    told: AppSignals,
     /// Resolves when the first look at the app's signals is over.
     first_look: Option<oneshot::Receiver<()>>,
-    stats_told: Vec<Tally>,
+    stats_told: Vec<MappingCounts>,
     stats_told_at: Instant,
 }
 
@@ -32,7 +32,7 @@ impl Announcer {
         options: &WorkerOptions,
         helpers: &mut JoinSet<()>,
     ) -> Self {
-        let (hear, heard) = watch::channel(Heard::default());
+        let (hear, heard) = watch::channel(AppSignals::default());
         let paused_as = options.paused_as.as_ref().unwrap_or(&options.connection);
         let watch = Watch::new(control_plane, paused_as.as_str(), &options.queues);
         let first_look = watch.map(|watch| {
@@ -42,7 +42,7 @@ impl Announcer {
         });
         Self {
             heard,
-            told: Heard::default(),
+            told: AppSignals::default(),
             first_look,
             stats_told: Vec::new(),
             stats_told_at: Instant::now(),
@@ -97,7 +97,7 @@ impl Announcer {
     }
 
     /// The app's signals, as observers were last told.
-    pub(super) fn heard(&self) -> &Heard {
+    pub(super) fn heard(&self) -> &AppSignals {
         &self.told
     }
 
@@ -111,11 +111,11 @@ impl Announcer {
     /// Tells observers the counts of mappings that have changed.
     pub(super) fn announce_stats(&mut self, observers: &Observers, stats: &MappingStats) {
         let counted = stats.read();
-        for tally in counted
+        for counts in counted
             .iter()
-            .filter(|tally| !self.stats_told.contains(tally))
+            .filter(|counts| !self.stats_told.contains(counts))
         {
-            observers.emit(&Event::Tallied(tally));
+            observers.emit(&Event::Tallied(counts));
         }
         self.stats_told = counted;
         self.stats_told_at = Instant::now();
@@ -132,10 +132,10 @@ mod tests {
 
     #[tokio::test]
     async fn what_the_app_says_is_told_once_when_it_changes() {
-        let (hear, heard) = watch::channel(Heard::default());
+        let (hear, heard) = watch::channel(AppSignals::default());
         let mut announcer = Announcer {
             heard,
-            told: Heard::default(),
+            told: AppSignals::default(),
             first_look: None,
             stats_told: Vec::new(),
             stats_told_at: Instant::now(),
@@ -155,11 +155,11 @@ mod tests {
             })
         };
         let observers: Observers = [listener].into_iter().collect();
-        let paused = |queues: &[&str]| Heard {
+        let paused = |queues: &[&str]| AppSignals {
             paused: queues.iter().map(|queue| QueueName::from(*queue)).collect(),
-            ..Heard::default()
+            ..AppSignals::default()
         };
-        let down = Heard {
+        let down = AppSignals {
             down: true,
             ..paused(&["b"])
         };

@@ -12,7 +12,7 @@ use super::outbox_tasks::{Following, Recording};
 use super::renew::Renewals;
 use super::running::Running;
 use super::settle_counts::SettleCounts;
-use super::settler::{PendingSettlement, Returns, Settler, keep_settling};
+use super::settler::{NextRelease, PendingSettlement, Settler, keep_settling};
 use super::stop::Control;
 use super::watchdog::{Turns, Watchdog};
 use crate::failed::FailedJobs;
@@ -29,7 +29,7 @@ pub(super) struct Background {
     /// Settles jobs until no more come; returns how many could not be settled.
     pub(super) settling: JoinHandle<usize>,
     /// When released jobs come back.
-    pub(super) returns: Arc<Returns>,
+    pub(super) returns: Arc<NextRelease>,
     /// Cancelled when the tasks are to stop waiting for a server that stays away.
     pub(super) give_up: CancellationToken,
     pub(super) recording: Option<Recording>,
@@ -73,7 +73,7 @@ impl Background {
             ..
         } = premises;
         let (give_up, spooled) = (CancellationToken::new(), Arc::new(Notify::new()));
-        let (left, returns) = (Arc::<Left>::default(), Arc::<Returns>::default());
+        let (left, returns) = (Arc::<Left>::default(), Arc::<NextRelease>::default());
         let (settlements, received) = mpsc::channel(options.concurrency.get().max(64));
         let settler = Settler {
             queue: Arc::clone(queue),

@@ -29,7 +29,7 @@ use crate::payload::Trace;
 use crate::queue::{ConnectionName, QueueName};
 use crate::routing::Runner;
 use crate::worker::options::WorkerOptions;
-use crate::worker::stats::{CanaryStop, Tally};
+use crate::worker::stats::{CanaryStop, MappingCounts};
 use crate::worker::stop::StopReason;
 
 /// Receives events. Called on the worker's own tasks: return quickly and never block.
@@ -86,7 +86,7 @@ pub enum Event<'a> {
     /// A PHP process ended while it ran a job, which stays reserved.
     JobLost(&'a JobEnd<'a>),
     /// Counts of a mapping that does not run all of its jobs: sent from time to time, and when the worker stops.
-    Tallied(&'a Tally),
+    Tallied(&'a MappingCounts),
     /// Too many runs of a canary failed: its jobs are treated as unmapped until the canary is resumed.
     CanaryStopped(&'a CanaryStop),
     /// `artisand canary:resume` was called: the canary of this target runs jobs again.

@@ -59,7 +59,7 @@ pub use options::{StopRules, WorkerOptions};
 #[cfg(feature = "cli")]
 pub(crate) use preview::Preview;
 pub use signals::ControlPlane;
-pub use stats::{CanaryStop, Tally};
+pub use stats::{CanaryStop, MappingCounts};
 pub use stop::{Control, StopReason};
 pub use stop::{Orders, resident_memory};
 

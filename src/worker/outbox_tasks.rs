@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::failed::FailedJobs;
 use crate::handler::Services;
-use crate::outbox::failed_jobs::{Passes, Recordings};
-use crate::outbox::lease::{Drained, Progress};
+use crate::outbox::failed_jobs::{Recordings, Sweeps};
+use crate::outbox::lease::{DrainStatus, Progress};
 use crate::outbox::left::Left;
 use crate::outbox::{OnRefusal, failed_jobs, follow_ups};
 use crate::queue::{ConnectionName, Ledger, Queue, QueueName};
@@ -30,7 +30,7 @@ pub(crate) struct Recording {
 
 /// The task that does the follow-ups of ended jobs.
 pub(crate) struct Following {
-    task: JoinHandle<Drained>,
+    task: JoinHandle<DrainStatus>,
     last: CancellationToken,
     progress: Progress,
 }
@@ -44,10 +44,10 @@ impl Recording {
         on_refusal: OnRefusal,
     ) -> Self {
         let (last, progress) = (CancellationToken::new(), Progress::default());
-        let (passes, seen) = watch::channel(Passes::default());
+        let (passes, seen) = watch::channel(Sweeps::default());
         let (failing, is_failing) = watch::channel(0);
         let keeps_others_out = store.keeps_others_out();
-        let recorder = failed_jobs::Recorder {
+        let recorder = failed_jobs::FailedJobRelay {
             ledger: Arc::clone(ledger),
             queues: queues.to_vec(),
             store,
@@ -75,7 +75,7 @@ impl Recording {
     }
 
     /// Moves the last records to the store while there is progress; the next worker moves the rest.
-    pub(crate) async fn finish(mut self, patience: Patience) {
+    pub(crate) async fn finish(mut self, patience: DrainBudget) {
         self.last.cancel();
         if patience
             .wait(&mut self.task, &self.progress)
@@ -100,7 +100,7 @@ impl Following {
         on_refusal: OnRefusal,
     ) -> Self {
         let (last, progress) = (CancellationToken::new(), Progress::default());
-        let task = follow_ups::Follower {
+        let task = follow_ups::FollowUpRelay {
             ledger: Arc::clone(ledger),
             queues: queues.to_vec(),
             services,
@@ -121,10 +121,10 @@ impl Following {
     }
 
     /// Does the last follow-ups while there is progress; the next worker does the rest.
-    pub(crate) async fn finish(mut self, patience: Patience) {
+    pub(crate) async fn finish(mut self, patience: DrainBudget) {
         self.last.cancel();
         let ended = patience.wait(&mut self.task, &self.progress).await;
-        if !matches!(ended, Some(Ok(Drained::All))) {
+        if !matches!(ended, Some(Ok(DrainStatus::All))) {
             self.task.abort();
             tracing::warn!(
                 "something is left to do for jobs that have ended; the next worker will do it"
@@ -135,7 +135,7 @@ impl Following {
 
 /// How long the tasks may take for the last records.
 #[derive(Debug, Clone)]
-pub(crate) struct Patience {
+pub(crate) struct DrainBudget {
     /// The worker's orders during the wait.
     pub(crate) orders: watch::Receiver<Orders>,
     /// When the worker should have stopped; `None` if it was not told to.
@@ -144,7 +144,7 @@ pub(crate) struct Patience {
     pub(crate) grace: Option<Duration>,
 }
 
-impl Patience {
+impl DrainBudget {
     /// How long there may be no progress.
     const IDLE: Duration = Duration::from_secs(3);
     /// How long the tasks may take after the deadline; a supervisor may send SIGKILL two seconds after it.
@@ -215,7 +215,7 @@ mod tests {
                 control.send_modify(|orders| orders.quit = true);
             });
         }
-        let patience = Patience {
+        let patience = DrainBudget {
             orders,
             deadline: deadline.map(|seconds| began + Duration::from_secs(seconds)),
             grace: Some(Duration::from_secs(8)),

@@ -68,7 +68,7 @@ pub(super) struct Settler {
     /// Notified when an ended job left follow-ups to do.
     pub(super) left: Arc<Left>,
     /// Notified when a job will come back to its queue.
-    pub(super) returns: Arc<Returns>,
+    pub(super) returns: Arc<NextRelease>,
     /// Counts what is sent and settled.
     pub(super) settle_counts: Arc<SettleCounts>,
     /// Cancelled at the worker's stop deadline: from then on settling does not wait for a server that stays away.
@@ -79,12 +79,12 @@ pub(super) struct Settler {
 
 /// When the next delayed job comes back, for the loop that pops.
 #[derive(Debug, Default)]
-pub(super) struct Returns {
+pub(super) struct NextRelease {
     next: Mutex<Option<UnixSeconds>>,
     told: Notify,
 }
 
-impl Returns {
+impl NextRelease {
     fn add(&self, at: UnixSeconds) {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         *next = Some(next.map_or(at, |next| next.min(at)));

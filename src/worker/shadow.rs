@@ -122,7 +122,7 @@ mod tests {
     use crate::cache::{Cache, Stores};
     use crate::handler::{self, EndInPhp, Services};
     use crate::routing::{Mapping, Mode, UnmappedPolicy};
-    use crate::worker::stats::Tally;
+    use crate::worker::stats::MappingCounts;
     use crate::worker::test_support::{
         S, app, info, job, mapping, nothing, payload, payload_of, router, services,
     };
@@ -143,7 +143,11 @@ mod tests {
     }
 
     /// Looks at a job and compares it with its run in PHP; returns the counts, and how long that took.
-    async fn look(triage: &Triage, payload: &[u8], stop: &CancellationToken) -> (Tally, Duration) {
+    async fn look(
+        triage: &Triage,
+        payload: &[u8],
+        stop: &CancellationToken,
+    ) -> (MappingCounts, Duration) {
         let candidate = triage.triage(payload, &"default".into()).unwrap();
         let Triaged::Bypass(bypass) = candidate.triaged else {
             panic!("{candidate:?}");
@@ -160,14 +164,14 @@ mod tests {
         (triage.stats.read().remove(0), began.elapsed())
     }
 
-    fn counts(tally: &Tally) -> [u64; 4] {
-        let Tally {
+    fn values(counts: &MappingCounts) -> [u64; 4] {
+        let MappingCounts {
             readable,
             unreadable,
             compared,
             different,
             ..
-        } = *tally;
+        } = *counts;
         [readable, unreadable, compared, different]
     }
 
@@ -197,25 +201,25 @@ mod tests {
             (4, [4, 0, 4, 3], COMPARING),
         ];
         for (n, expected, takes) in rows {
-            let (tally, took) = look(&triage, &job(n), &stop).await;
-            assert_eq!((counts(&tally), took), (expected, takes), "{n}");
+            let (counts, took) = look(&triage, &job(n), &stop).await;
+            assert_eq!((values(&counts), took), (expected, takes), "{n}");
         }
         stop.cancel();
-        let (tally, took) = look(&triage, &job(4), &stop).await;
-        assert_eq!((counts(&tally), took), ([5, 0, 4, 3], S(0)));
+        let (counts, took) = look(&triage, &job(4), &stop).await;
+        assert_eq!((values(&counts), took), ([5, 0, 4, 3], S(0)));
         // A job that the handler cannot read is not compared.
         let command = "O:10:\"App\\Jobs\\A\":0:{}";
         let odd = payload_of("App\\Jobs\\A", command, 1, &json!({}));
-        let (tally, _) = look(&triage, &odd, &CancellationToken::new()).await;
-        assert_eq!(counts(&tally), [5, 1, 4, 3]);
-        assert!(tally.is_shadow());
+        let (counts, _) = look(&triage, &odd, &CancellationToken::new()).await;
+        assert_eq!(values(&counts), [5, 1, 4, 3]);
+        assert!(counts.is_shadow());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_handler_that_compares_nothing_is_not_counted_as_compared() {
         let triage = triage(nothing(), services("13.31.0"));
-        let (tally, _) = look(&triage, &job(1), &CancellationToken::new()).await;
-        assert_eq!(counts(&tally), [1, 0, 0, 0]);
+        let (counts, _) = look(&triage, &job(1), &CancellationToken::new()).await;
+        assert_eq!(values(&counts), [1, 0, 0, 0]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -229,7 +233,7 @@ mod tests {
         };
         let triage = triage(nothing(), services);
         let limited = payload("A", 1, &json!({"maxExceptions": 2}));
-        let (tally, _) = look(&triage, &limited, &CancellationToken::new()).await;
-        assert_eq!(counts(&tally), [0, 1, 0, 0]);
+        let (counts, _) = look(&triage, &limited, &CancellationToken::new()).await;
+        assert_eq!(values(&counts), [0, 1, 0, 0]);
     }
 }

@@ -10,7 +10,7 @@ use super::Report;
 use super::background::Background;
 use super::event::Event;
 use super::limits::LIMITS_EVERY;
-use super::outbox_tasks::Patience;
+use super::outbox_tasks::DrainBudget;
 use super::run::Run;
 use super::stop::{Orders, StopReason};
 use crate::time::sleep_until;
@@ -81,7 +81,7 @@ impl Run {
         let router = Arc::clone(&shared.triage.app.router);
         drop(shared);
         let unsettled = stopping.settle(&mut background, orders.clone()).await;
-        let patience = Patience {
+        let patience = DrainBudget {
             orders,
             deadline: stopping.deadline,
             grace: options.grace,

@@ -24,7 +24,7 @@ pub struct ControlPlane {
 
 /// The latest signals.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Heard {
+pub(super) struct AppSignals {
     /// The restart key changed since the start.
     pub(super) restart: bool,
     /// The app is down for maintenance.
@@ -77,7 +77,7 @@ impl Watch {
     /// Sends every change to `heard`; drops `looked` after the first look.
     pub(super) async fn keep_looking(
         mut self,
-        heard: watch::Sender<Heard>,
+        heard: watch::Sender<AppSignals>,
         looked: tokio::sync::oneshot::Sender<()>,
     ) {
         let mut looked = Some(looked);
@@ -96,7 +96,7 @@ impl Watch {
         }
     }
 
-    async fn look(&mut self, mut heard: Heard) -> Heard {
+    async fn look(&mut self, mut heard: AppSignals) -> AppSignals {
         // Maintenance comes first, because its file can be read at once.
         if let Some(maintenance) = &self.maintenance {
             let down = tokio::time::timeout(ONE_LOOK, maintenance.is_down()).await;
@@ -122,7 +122,7 @@ impl Watch {
         heard
     }
 
-    fn hear(&mut self, signals: &Signals, heard: &mut Heard) {
+    fn hear(&mut self, signals: &Signals, heard: &mut AppSignals) {
         if std::mem::take(&mut self.is_reported) {
             tracing::info!("the cache answers again");
         }
@@ -225,7 +225,7 @@ mod tests {
             let cache = files(directory.path());
             let mut watch = watch(Some(cache.clone()), None).unwrap();
             set(&cache, keys::RESTART, start).await;
-            let heard = watch.look(Heard::default()).await;
+            let heard = watch.look(AppSignals::default()).await;
             assert!(!heard.restart, "{start:?}");
             set(&cache, keys::RESTART, then).await;
             let heard = watch.look(heard).await;
@@ -253,7 +253,7 @@ mod tests {
             (&low,             None,    &[]),
             (keys::ALL_PAUSED, None,    &[]),
         ];
-        let mut heard = Heard::default();
+        let mut heard = AppSignals::default();
         for (key, value, expected) in rows {
             set(&cache, key, value).await;
             heard = watch.look(heard).await;
@@ -268,7 +268,7 @@ mod tests {
         let cache = files(directory.path());
         set(&cache, keys::CANARY_RESUME, Some(1)).await;
         let mut watch = watch(Some(cache.clone()), None).unwrap();
-        let mut heard = Heard::default();
+        let mut heard = AppSignals::default();
         for (value, expected) in [(Some(1), 0), (Some(2), 1), (None, 1), (Some(2), 2)] {
             set(&cache, keys::CANARY_RESUME, value).await;
             heard = watch.look(heard).await;
@@ -282,7 +282,7 @@ mod tests {
         let cache = files(directory.path());
         let mut watch = watch(Some(cache.clone()), None).unwrap();
         set(&cache, &keys::paused("redis", "low"), Some(1)).await;
-        let heard = watch.look(Heard::default()).await;
+        let heard = watch.look(AppSignals::default()).await;
         let [file] = &all_files(directory.path())[..] else {
             panic!("one key");
         };
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(watch.look(heard.clone()).await, heard);
         assert!(watch.is_reported);
         std::fs::remove_dir(file).unwrap();
-        assert_eq!(watch.look(heard).await, Heard::default());
+        assert_eq!(watch.look(heard).await, AppSignals::default());
         assert!(!watch.is_reported);
     }
 
@@ -302,12 +302,12 @@ mod tests {
         set(&cache, keys::DOWN, Some(1)).await;
         let by_key = Maintenance::Cache(cache);
         let mut maintenance = watch(None, Some(by_key)).unwrap();
-        assert!(maintenance.look(Heard::default()).await.down);
+        assert!(maintenance.look(AppSignals::default()).await.down);
         let framework = directory.path().join("framework");
         std::fs::create_dir(&framework).unwrap();
         let by_file = Maintenance::File(framework.join("down"));
         let mut watch = watch(None, Some(by_file)).unwrap();
-        let heard = watch.look(Heard::default()).await;
+        let heard = watch.look(AppSignals::default()).await;
         assert!(!heard.down);
         std::fs::write(framework.join("down"), "{}").unwrap();
         let heard = watch.look(heard).await;
@@ -346,7 +346,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let down = directory.path().join("down");
         let watch = watch(None, Some(Maintenance::File(down.clone()))).unwrap();
-        let (hear, mut heard) = tokio::sync::watch::channel(Heard::default());
+        let (hear, mut heard) = tokio::sync::watch::channel(AppSignals::default());
         let (looked, mut first) = tokio::sync::oneshot::channel();
         let looking = tokio::spawn(watch.keep_looking(hear, looked));
         tokio::time::sleep(Duration::from_millis(10)).await;

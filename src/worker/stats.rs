@@ -9,7 +9,7 @@ use crate::routing::{Canary, Mapping, Mode, Router};
 /// Counts of one mapping since the worker's start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Tally {
+pub struct MappingCounts {
     /// The mapping's target, as written in the configuration.
     pub target: String,
     /// Its share, if it is a canary.
@@ -31,7 +31,7 @@ pub struct Tally {
     is_shadow: bool,
 }
 
-impl Tally {
+impl MappingCounts {
     /// Whether the mapping's handler is a shadow, which only looks.
     pub fn is_shadow(&self) -> bool {
         self.is_shadow
@@ -156,9 +156,9 @@ impl MappingStats {
     }
 
     /// The tallies of mappings that have counted something.
-    pub(super) fn read(&self) -> Vec<Tally> {
+    pub(super) fn read(&self) -> Vec<MappingCounts> {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let tally = |counters: &Counters| Tally {
+        let counts = |counters: &Counters| MappingCounts {
             target: counters.target.clone(),
             canary: counters.canary,
             here: get(&counters.here),
@@ -170,8 +170,9 @@ impl MappingStats {
             different: get(&counters.shadow.different),
             is_shadow: counters.is_shadow,
         };
-        let all = self.0.iter().flatten().map(tally);
-        all.filter(|tally| tally.here + tally.beside > 0).collect()
+        let all = self.0.iter().flatten().map(counts);
+        all.filter(|counts| counts.here + counts.beside > 0)
+            .collect()
     }
 }
 

@@ -11,7 +11,7 @@ use serde::Serialize;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::member::{Did, Member, keep};
+use super::member::{Member, ProcessEvent, keep};
 use super::said::Said;
 use super::shared::{Answer, PoolOptions, Request, Requests, Served, Shared};
 
@@ -131,11 +131,11 @@ impl Member {
                 () = pool.stop.cancelled() => break true,
             };
             match did {
-                Did::Say(Said::Progress { done: more }) => {
+                ProcessEvent::Message(Said::Progress { done: more }) => {
                     done = more;
                     until = Instant::now() + SILENCE;
                 }
-                Did::Say(Said::Answer { answer, last }) => {
+                ProcessEvent::Message(Said::Answer { answer, last }) => {
                     // The receiver may be dropped.
                     let _ = request.answer.send(Answer::Given(answer));
                     if last {
@@ -170,7 +170,7 @@ impl Member {
                     continue;
                 }
             };
-            let is_closed = matches!(did, Did::FallSilent(None));
+            let is_closed = matches!(did, ProcessEvent::Silent(None));
             if !is_closed && !self.handle(did).await {
                 return;
             }
@@ -178,18 +178,18 @@ impl Member {
     }
 
     /// Handles an event that is no answer; false if the process has ended.
-    async fn handle(&mut self, did: Did) -> bool {
+    async fn handle(&mut self, did: ProcessEvent) -> bool {
         match did {
-            Did::Print => {}
-            Did::Say(said) => self.log_problem(&said).await,
-            Did::FallSilent(error) => {
+            ProcessEvent::Output => {}
+            ProcessEvent::Message(said) => self.log_problem(&said).await,
+            ProcessEvent::Silent(error) => {
                 if let Some(error) = error {
                     self.log_nonsense(&error);
                 }
                 // It ends by itself, or is of no use any more.
                 self.group.kill();
             }
-            Did::Exit(status) => {
+            ProcessEvent::Exited(status) => {
                 self.log_end(status);
                 for (said, _) in self.read_rest().await {
                     self.log_problem(&said).await;

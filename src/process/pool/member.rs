@@ -235,12 +235,12 @@ enum After {
 }
 
 /// An event of a process.
-pub(super) enum Did {
-    Say(Said),
+pub(super) enum ProcessEvent {
+    Message(Said),
     /// It closed the socket, or sent a line that is not part of the protocol.
-    FallSilent(Option<std::io::Error>),
-    Print,
-    Exit(Option<ExitStatus>),
+    Silent(Option<std::io::Error>),
+    Output,
+    Exited(Option<ExitStatus>),
 }
 
 impl Member {
@@ -262,7 +262,7 @@ impl Member {
                 }
             };
             match did {
-                Did::Say(Said::Booted(booted)) => {
+                ProcessEvent::Message(Said::Booted(booted)) => {
                     member.channel.note_clock(booted.clock);
                     tracing::debug!(
                         php.process = member.log.process,
@@ -289,9 +289,9 @@ impl Member {
                     pool.changed();
                     return Ok(Some(member));
                 }
-                Did::Say(Said::Unbootable { message }) => return Err(message),
-                Did::Print => {}
-                Did::Exit(status) => {
+                ProcessEvent::Message(Said::Unbootable { message }) => return Err(message),
+                ProcessEvent::Output => {}
+                ProcessEvent::Exited(status) => {
                     member.read_rest().await;
                     let printed = member.printed();
                     return Err(format!(
@@ -299,12 +299,12 @@ impl Member {
                         words(status)
                     ));
                 }
-                Did::Say(said) => {
+                ProcessEvent::Message(said) => {
                     let said = format!("{said:?}");
                     let said = short(&said);
                     return Err(format!("it said {said} before it had booted the app"));
                 }
-                Did::FallSilent(error) => {
+                ProcessEvent::Silent(error) => {
                     if let Some(error) = error {
                         return Err(format!(
                             "it cannot be understood: {error}{}",
@@ -493,21 +493,21 @@ impl Member {
                 }
             };
             match did {
-                Did::Say(Said::Ready { clock }) => {
+                ProcessEvent::Message(Said::Ready { clock }) => {
                     self.note_turn(clock);
                     // A job that came too late for it may still be there: the process declines it.
                     if self.channel.has_read_all() {
                         return None;
                     }
                 }
-                Did::Say(Said::Paused) => self.note_pause(pool),
-                Did::Print => {}
-                Did::Say(said) => self.log_problem(&said).await,
-                Did::Exit(status) => {
+                ProcessEvent::Message(Said::Paused) => self.note_pause(pool),
+                ProcessEvent::Output => {}
+                ProcessEvent::Message(said) => self.log_problem(&said).await,
+                ProcessEvent::Exited(status) => {
                     self.log_end(status);
                     return Some(Waited::Gone);
                 }
-                Did::FallSilent(error) => {
+                ProcessEvent::Silent(error) => {
                     if let Some(error) = error {
                         self.log_nonsense(&error);
                     }
@@ -537,20 +537,20 @@ impl Member {
                 () = pool.stop.cancelled() => return Waited::Stop,
             };
             match did {
-                Did::Print => {}
+                ProcessEvent::Output => {}
                 // Dropping the offer declines a job that was assigned in this moment.
-                Did::Say(Said::Paused) => {
+                ProcessEvent::Message(Said::Paused) => {
                     self.note_pause(pool);
                     return Waited::NotYet;
                 }
-                Did::Say(said) => self.log_problem(&said).await,
-                Did::Exit(status) => {
+                ProcessEvent::Message(said) => self.log_problem(&said).await,
+                ProcessEvent::Exited(status) => {
                     self.log_end(status);
                     drop(offer);
                     pool.changed();
                     return Waited::Gone;
                 }
-                Did::FallSilent(error) => {
+                ProcessEvent::Silent(error) => {
                     if let Some(error) = error {
                         self.log_nonsense(&error);
                     }
@@ -667,15 +667,17 @@ impl Member {
             };
             match did {
                 // A process that has closed the socket and runs on finishes its job by itself, and then ends.
-                Did::Print | Did::FallSilent(None) | Did::Say(Said::Parting) => {}
-                Did::Say(it) if self.channel.has_moved_on() => {
+                ProcessEvent::Output
+                | ProcessEvent::Silent(None)
+                | ProcessEvent::Message(Said::Parting) => {}
+                ProcessEvent::Message(it) if self.channel.has_moved_on() => {
                     self.pause = self.pause.take().filter(|_| it == Said::Declined);
                     self.heard = Some(it);
                     let _ = said.send(Said::Done).await;
                     return After::Next;
                 }
-                Did::Say(Said::Paused) => self.note_pause(pool),
-                Did::Say(Said::Ready { clock }) => {
+                ProcessEvent::Message(Said::Paused) => self.note_pause(pool),
+                ProcessEvent::Message(Said::Ready { clock }) => {
                     self.note_turn(clock);
                     // Otherwise the process had not read this job when it sent the message.
                     if self.channel.has_read_running() {
@@ -685,7 +687,7 @@ impl Member {
                         return After::Next;
                     }
                 }
-                Did::Say(it) => {
+                ProcessEvent::Message(it) => {
                     self.log_problem(&it).await;
                     self.log_delay(&it, given.until);
                     let is_soon = it == (Said::Deleted { last: true })
@@ -703,12 +705,12 @@ impl Member {
                         *early = Some((pool.offer(), Instant::now() + SOON));
                     }
                 }
-                Did::FallSilent(Some(error)) => {
+                ProcessEvent::Silent(Some(error)) => {
                     self.log_nonsense(&error);
                     is_killed = true;
                     self.group.kill();
                 }
-                Did::Exit(status) => {
+                ProcessEvent::Exited(status) => {
                     *early = None;
                     let is_in_job = self.report_end(status, said, is_refused).await;
                     return After::End { is_in_job };
@@ -878,7 +880,7 @@ impl Member {
                 did = self.next_event() => did,
                 () = tokio::time::sleep_until(deadline) => break,
             };
-            if let Did::Exit(status) = did {
+            if let ProcessEvent::Exited(status) = did {
                 self.log_end(status);
                 self.read_rest().await;
                 return self.served().await;
@@ -893,9 +895,9 @@ impl Member {
     ///
     /// Cancel safe. Output comes before messages, as the process wrote them in
     /// that order: lines are then attributed to the right job.
-    pub(super) async fn next_event(&mut self) -> Did {
+    pub(super) async fn next_event(&mut self) -> ProcessEvent {
         if let Some(said) = self.heard.take() {
-            return Did::Say(said);
+            return ProcessEvent::Message(said);
         }
         // Endless output, maybe from a program that the process started, must not starve other events.
         let may_print = self.prints < MOST_PRINTS;
@@ -904,12 +906,12 @@ impl Member {
             read = self.stdout.read(), if may_print => Err((true, read)),
             read = self.stderr.read(), if may_print => Err((false, read)),
             said = self.channel.next(), if !self.channel.is_closed() => Ok(match said {
-                Ok(Some(said)) => Did::Say(said),
-                Ok(None) => Did::FallSilent(None),
-                Err(error) => Did::FallSilent(Some(error)),
+                Ok(Some(said)) => ProcessEvent::Message(said),
+                Ok(None) => ProcessEvent::Silent(None),
+                Err(error) => ProcessEvent::Silent(Some(error)),
             }),
-            status = self.child.wait() => Ok(Did::Exit(status.ok())),
-            () = tokio::task::yield_now(), if !may_print => Ok(Did::Print),
+            status = self.child.wait() => Ok(ProcessEvent::Exited(status.ok())),
+            () = tokio::task::yield_now(), if !may_print => Ok(ProcessEvent::Output),
         };
         self.prints = if did.is_err() { self.prints + 1 } else { 0 };
         did.unwrap_or_else(|(is_stdout, read)| {
@@ -924,7 +926,7 @@ impl Member {
             } else {
                 self.stderr.log(read, &mut self.log);
             }
-            Did::Print
+            ProcessEvent::Output
         })
     }
 

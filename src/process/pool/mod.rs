@@ -1,7 +1,7 @@
 //! A pool of PHP processes that run unmapped jobs with the app's own code and Laravel's own worker.
 //!
 //! ```text
-//! worker loop ── as many jobs as members are offered ──▶ Seat::run ──▶ Run ──▶ what Laravel did with the job
+//! worker loop ── as many jobs as members are offered ──▶ IdleMember::run ──▶ Run ──▶ what Laravel did with the job
 //!                                                    │  ▲
 //!                          a socket per member       ▼  │
 //!                                        php: Worker::daemon (php-interop/pool.php)
@@ -52,7 +52,7 @@ pub use said::Said;
 #[cfg(feature = "cli")]
 pub use shared::Answer;
 use shared::Shared;
-pub use shared::{PoolOptions, Run, Seat, Versions};
+pub use shared::{IdleMember, PoolOptions, Run, Versions};
 
 /// The pool cannot run jobs.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -119,7 +119,7 @@ impl Pool {
     }
 
     /// Takes the member that was offered first.
-    pub fn take(&self) -> Option<Seat> {
+    pub fn take(&self) -> Option<IdleMember> {
         let mut waiting = self.0.waiting();
         std::iter::from_fn(|| waiting.pop_front()).find(|seat| !seat.has_ended())
     }

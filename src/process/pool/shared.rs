@@ -56,7 +56,7 @@ pub(super) struct Shared {
     /// What a helper is asked; `None` for members that run jobs.
     pub(super) requests: Option<Requests>,
     /// Members that wait for a job or are about to; the first offered is in front.
-    pub(super) waiting: Mutex<VecDeque<Seat>>,
+    pub(super) waiting: Mutex<VecDeque<IdleMember>>,
     /// Counts changes of `waiting`, so that tasks can wait for one.
     pub(super) changes: watch::Sender<u64>,
     pub(super) health: Mutex<Health>,
@@ -147,7 +147,7 @@ pub struct Versions {
 
 /// A member that waits for a job, or is about to. Dropping it leaves the member waiting.
 #[derive(Debug)]
-pub struct Seat(oneshot::Sender<Assignment>);
+pub struct IdleMember(oneshot::Sender<Assignment>);
 
 /// A job on its way to a member.
 #[derive(Debug)]
@@ -190,7 +190,7 @@ impl Shared {
         }
     }
 
-    pub(super) fn waiting(&self) -> std::sync::MutexGuard<'_, VecDeque<Seat>> {
+    pub(super) fn waiting(&self) -> std::sync::MutexGuard<'_, VecDeque<IdleMember>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -219,7 +219,7 @@ impl Shared {
     /// Offers a member to the tasks that have jobs.
     pub(super) fn offer(&self) -> Offer {
         let (seat, assigned) = oneshot::channel();
-        self.waiting().push_back(Seat(seat));
+        self.waiting().push_back(IdleMember(seat));
         self.changed();
         Offer(assigned)
     }
@@ -273,7 +273,7 @@ impl Drop for Pause {
     }
 }
 
-/// The member's end of a [`Seat`]. Dropping it withdraws the offer and declines a job that was assigned.
+/// The member's end of a [`IdleMember`]. Dropping it withdraws the offer and declines a job that was assigned.
 #[derive(Debug)]
 pub(super) struct Offer(pub(super) oneshot::Receiver<Assignment>);
 
@@ -297,7 +297,7 @@ impl Drop for Offer {
     }
 }
 
-impl Seat {
+impl IdleMember {
     /// Whether the member has ended or withdrawn its offer.
     pub(super) fn has_ended(&self) -> bool {
         self.0.is_closed()

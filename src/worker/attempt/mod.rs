@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use crate::handler::JobInfo;
 use crate::payload::Payload;
-use crate::process::pool::Seat;
+use crate::process::pool::IdleMember;
 use crate::queue::{Ability, ReservedJob};
 use crate::routing::{Runner, UnmappedPolicy};
 use crate::shown::with_causes;
@@ -51,7 +51,7 @@ pub(crate) enum Placement {
     /// In a PHP process.
     Php {
         /// The process; `None` if it has ended.
-        seat: Option<Seat>,
+        seat: Option<IdleMember>,
         /// Counts the job until its end is settled, or its deletion sent.
         unsettled: Held,
     },

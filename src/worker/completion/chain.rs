@@ -11,7 +11,7 @@ use crate::app::Answers;
 use crate::connection::LockPlace;
 use crate::handler::DispatchError;
 use crate::handler::dispatch::{self, Draft, Planned};
-use crate::outbox::follow_up::{FollowUp, Outgoing, Wanted};
+use crate::outbox::follow_up::{FollowUp, LockRequest, RemotePush};
 use crate::payload::{Chain, ChainError, Inherited, StepKind};
 use crate::queue::{Effect, QueueName};
 use crate::worker::app_context::AppContext;
@@ -73,14 +73,14 @@ pub(crate) async fn effect(
     if is_here && ready.lock.is_none() {
         return Ok(Effect::Push(ready.push));
     }
-    let push = FollowUp::Push(Outgoing {
+    let push = FollowUp::Push(RemotePush {
         connection: ready.connection,
         queue: ready.push.queue.to_string(),
         payload: String::from_utf8(ready.push.payload).expect("payloads are JSON"),
         bytes: None,
         due: ready.push.due.map(|due| due.0),
         id: ready.id.to_string(),
-        lock: ready.lock.map(|lock| Wanted {
+        lock: ready.lock.map(|lock| LockRequest {
             store: lock.store,
             name: lock.name,
             owner: lock.owner,

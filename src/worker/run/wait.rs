@@ -18,7 +18,7 @@ enum Wake {
     /// An order, or a change in the app's signals.
     Told,
     /// A released job comes back at this moment.
-    Returns(UnixSeconds),
+    NextRelease(UnixSeconds),
     /// Follow-ups of ended jobs are done.
     FollowedUp,
     Time,
@@ -55,7 +55,7 @@ impl Run {
         match self.next_wake(until, missing.is_some()).await {
             Wake::Ended(end) => self.ended(end),
             Wake::Woken(Woken::Pushed) => self.intakes.look_again(),
-            Wake::Returns(at) => {
+            Wake::NextRelease(at) => {
                 let wait = self.options.clock.until(at);
                 // A moment past the second, as for delayed jobs that a pop has seen.
                 let wait = if wait.is_zero() {
@@ -88,7 +88,7 @@ impl Run {
             woken = self.wakeups.next() => Wake::Woken(woken),
             _ = self.orders.changed() => Wake::Told,
             () = self.announcer.changed() => Wake::Told,
-            at = background.returns.next() => Wake::Returns(at),
+            at = background.returns.next() => Wake::NextRelease(at),
             Ok(()) = background.followed_up.changed(), if follows => Wake::FollowedUp,
             () = tokio::time::sleep_until(until) => Wake::Time,
         }

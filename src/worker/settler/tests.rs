@@ -14,7 +14,7 @@ struct Scene {
     running: Arc<Running>,
     told: Told,
     settle_counts: Arc<SettleCounts>,
-    returns: Arc<Returns>,
+    returns: Arc<NextRelease>,
     spooled: Arc<Notify>,
     left: Arc<Left>,
     give_up: CancellationToken,
@@ -32,7 +32,7 @@ impl Scene {
         let told = Told::default();
         let observer: Arc<dyn Observer> = Arc::new(told.clone());
         let (running, settle_counts) = (Arc::<Running>::default(), Arc::<SettleCounts>::default());
-        let (returns, left) = (Arc::<Returns>::default(), Arc::<Left>::default());
+        let (returns, left) = (Arc::<NextRelease>::default(), Arc::<Left>::default());
         let (spooled, give_up) = (Arc::new(Notify::new()), CancellationToken::new());
         let settler = Settler {
             queue: Arc::clone(&server) as _,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::handler::{EndInPhp, FailureText, JobInfo};
-use crate::outbox::failed_jobs::{Failing, Passes};
+use crate::outbox::failed_jobs::{Failing, Sweeps};
 use crate::queue::Settled;
 use crate::worker::attempt::decide::Decision;
 use crate::worker::attempt::log::log_outcome;
@@ -14,7 +14,7 @@ use crate::worker::gauge::Held;
 
 /// What Laravel did with the job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum PhpOutcome {
     Deleted,
     Released(Duration),
     Failed {
@@ -26,7 +26,7 @@ pub(super) enum Fate {
     },
 }
 
-impl Fate {
+impl PhpOutcome {
     /// Whether it is the failure of a job that ran too long.
     pub(super) fn is_timeout(&self) -> bool {
         const TIMEOUT: &str = "Illuminate\\Queue\\TimeoutExceededException";
@@ -35,11 +35,11 @@ impl Fate {
 }
 
 impl EndInPhp {
-    pub(super) fn of(fate: Option<&Fate>) -> Self {
+    pub(super) fn of(fate: Option<&PhpOutcome>) -> Self {
         match fate {
-            Some(Fate::Deleted) => Self::Deleted,
-            Some(Fate::Released(delay)) => Self::Released { delay: *delay },
-            Some(Fate::Failed { failure, .. }) => Self::Failed(failure.clone()),
+            Some(PhpOutcome::Deleted) => Self::Deleted,
+            Some(PhpOutcome::Released(delay)) => Self::Released { delay: *delay },
+            Some(PhpOutcome::Failed { failure, .. }) => Self::Failed(failure.clone()),
             None => Self::Left,
         }
     }
@@ -47,8 +47,8 @@ impl EndInPhp {
 
 /// What is known about a running attempt.
 #[derive(Debug, Default)]
-pub(super) struct Course {
-    pub(super) fate: Option<Fate>,
+pub(super) struct PhpAttempt {
+    pub(super) fate: Option<PhpOutcome>,
     /// The exception, if Laravel has reported one.
     pub(super) thrown: Option<FailureText>,
     /// How the job's failure was settled, if it was told and what comes after it was not.
@@ -63,10 +63,10 @@ pub(super) struct Course {
     /// Delays the record of the failure while PHP writes what follows `fail()`, such as a batch.
     pub(super) failing: Option<Failing>,
     /// The recorder's progress and its value at the failure, if the next job has to wait for the record.
-    pub(super) recording: Option<(watch::Receiver<Passes>, u64)>,
+    pub(super) recording: Option<(watch::Receiver<Sweeps>, u64)>,
 }
 
-impl Course {
+impl PhpAttempt {
     /// How the attempt ended, as far as Laravel has reported it.
     pub(super) fn outcome(&self) -> Outcome {
         match &self.thrown {
@@ -77,28 +77,31 @@ impl Course {
 
     /// Whether the job has ended for good, and PHP works on what follows the end.
     pub(super) fn has_end(&self) -> bool {
-        matches!(self.fate, Some(Fate::Deleted | Fate::Failed { .. }))
+        matches!(
+            self.fate,
+            Some(PhpOutcome::Deleted | PhpOutcome::Failed { .. })
+        )
     }
 
     /// The outcome of a job whose end PHP did not report: it stays reserved, or goes back if the worker has cut it
     /// off.
-    pub(super) fn outcome_without_report(&self, info: &JobInfo, over: Over) -> Outcome {
+    pub(super) fn outcome_without_report(&self, info: &JobInfo, over: RunEnd) -> Outcome {
         match over {
-            Over::Cut => Outcome::Stopped,
-            Over::Ended(_) if self.has_timed_out => Outcome::TimedOut,
-            Over::Ended(how) => {
+            RunEnd::Cut => Outcome::Stopped,
+            RunEnd::Ended(_) if self.has_timed_out => Outcome::TimedOut,
+            RunEnd::Ended(how) => {
                 let name = info.payload.shown_name();
                 let message = format!("the PHP process that ran {name} ended: {how}");
                 Outcome::Lost(FailureText::new("Artisand\\PhpProcessEnded", message))
             }
-            Over::Done | Over::Declined => self.outcome(),
+            RunEnd::Done | RunEnd::Declined => self.outcome(),
         }
     }
 
     /// Logs an exception, unless it is the failure of the job, which is logged already.
     pub(super) fn log_thrown(&self, info: &JobInfo) {
         let decision = match &self.fate {
-            Some(Fate::Failed { failure, .. }) => Decision::Fail(failure.clone()),
+            Some(PhpOutcome::Failed { failure, .. }) => Decision::Fail(failure.clone()),
             _ => Decision::Leave,
         };
         if self.thrown.is_some() {
@@ -108,7 +111,7 @@ impl Course {
 }
 
 /// Why PHP reports nothing more about an attempt.
-pub(super) enum Over {
+pub(super) enum RunEnd {
     /// Laravel's loop has finished the job.
     Done,
     /// The job was not begun.
@@ -124,8 +127,8 @@ mod tests {
     use super::*;
     use crate::worker::test_support::{info, job};
 
-    fn failed(class: &str) -> Fate {
-        Fate::Failed {
+    fn failed(class: &str) -> PhpOutcome {
+        PhpOutcome::Failed {
             failure: FailureText::new(class, "m"),
             text: "m".to_owned(),
             is_logged: false,
@@ -135,27 +138,27 @@ mod tests {
     #[test]
     fn a_process_that_ends_without_a_report_leaves_its_job_as_a_killed_worker_would() {
         let thrown = || FailureText::new("E", "m");
-        let course = |has_timed_out| Course {
+        let course = |has_timed_out| PhpAttempt {
             has_timed_out,
             thrown: Some(thrown()),
-            ..Course::default()
+            ..PhpAttempt::default()
         };
-        let ended = || Over::Ended("killed by signal 9".to_owned());
+        let ended = || RunEnd::Ended("killed by signal 9".to_owned());
         let text = "the PHP process that ran App\\Jobs\\A ended: killed by signal 9";
         let lost = FailureText::new("Artisand\\PhpProcessEnded", text);
         #[rustfmt::skip]
         let rows = [
-            (Over::Cut,  true,  Outcome::Stopped),
+            (RunEnd::Cut,  true,  Outcome::Stopped),
             (ended(),    true,  Outcome::TimedOut),
             (ended(),    false, Outcome::Lost(lost)),
-            (Over::Done, false, Outcome::threw(thrown())),
+            (RunEnd::Done, false, Outcome::threw(thrown())),
         ];
         for (over, has_timed_out, expected) in rows {
             let course = course(has_timed_out);
             let found = course.outcome_without_report(&info(&job(1)), over);
             assert_eq!(found, expected);
         }
-        assert_eq!(Course::default().outcome(), Outcome::Finished);
+        assert_eq!(PhpAttempt::default().outcome(), Outcome::Finished);
     }
 
     #[test]
@@ -165,15 +168,15 @@ mod tests {
         #[rustfmt::skip]
         let rows = [
             (None,                        false, EndInPhp::Left),
-            (Some(Fate::Released(delay)), false, EndInPhp::Released { delay }),
-            (Some(Fate::Deleted),         true,  EndInPhp::Deleted),
+            (Some(PhpOutcome::Released(delay)), false, EndInPhp::Released { delay }),
+            (Some(PhpOutcome::Deleted),         true,  EndInPhp::Deleted),
             (Some(failed("E")),           true,  EndInPhp::Failed(failure)),
         ];
         for (fate, has_end, end) in rows {
             assert_eq!(EndInPhp::of(fate.as_ref()), end);
-            let course = Course {
+            let course = PhpAttempt {
                 fate,
-                ..Course::default()
+                ..PhpAttempt::default()
             };
             assert_eq!(course.has_end(), has_end, "{course:?}");
         }
@@ -183,6 +186,6 @@ mod tests {
     fn a_timeout_is_known_by_its_class() {
         assert!(failed("Illuminate\\Queue\\TimeoutExceededException").is_timeout());
         assert!(!failed("Illuminate\\Queue\\MaxAttemptsExceededException").is_timeout());
-        assert!(!Fate::Deleted.is_timeout());
+        assert!(!PhpOutcome::Deleted.is_timeout());
     }
 }

@@ -12,7 +12,7 @@ use crate::queue::Settled;
 use crate::worker::attempt::Attempt;
 use crate::worker::attempt::decide::Decision;
 use crate::worker::attempt::ending::Report;
-use crate::worker::attempt::php::course::{Course, Fate, Over};
+use crate::worker::attempt::php::course::{PhpAttempt, PhpOutcome, RunEnd};
 use crate::worker::attempt::php::deadlines::Deadlines;
 use crate::worker::attempt::php::judged::{Judged, log_judged};
 
@@ -23,14 +23,16 @@ impl Attempt {
         said: Option<Said>,
         info: &Arc<JobInfo>,
         run: &mut Run,
-        course: &mut Course,
+        course: &mut PhpAttempt,
         deadlines: &mut Deadlines,
-    ) -> Option<Over> {
+    ) -> Option<RunEnd> {
         match said {
             Some(Said::Deleted { last }) => self.hear_deletion(last, info, run, course).await,
             // The last report counts; a failed job stays failed.
-            Some(Said::Released { delay }) if !matches!(course.fate, Some(Fate::Failed { .. })) => {
-                course.fate = Some(Fate::Released(Said::wait(delay)));
+            Some(Said::Released { delay })
+                if !matches!(course.fate, Some(PhpOutcome::Failed { .. })) =>
+            {
+                course.fate = Some(PhpOutcome::Released(Said::wait(delay)));
             }
             Some(Said::Failed {
                 class,
@@ -38,7 +40,7 @@ impl Attempt {
                 exception,
                 logged,
             }) => {
-                let fate = Fate::Failed {
+                let fate = PhpOutcome::Failed {
                     failure: FailureText::new(class, message),
                     text: exception,
                     is_logged: logged,
@@ -53,15 +55,15 @@ impl Attempt {
                 }
             }
             Some(Said::Timeout) => course.has_timed_out = true,
-            Some(Said::Done) => return Some(Over::Done),
-            Some(Said::Declined) => return Some(Over::Declined),
-            Some(Said::Ended(_)) | None if deadlines.is_cut() => return Some(Over::Cut),
+            Some(Said::Done) => return Some(RunEnd::Done),
+            Some(Said::Declined) => return Some(RunEnd::Declined),
+            Some(Said::Ended(_)) | None if deadlines.is_cut() => return Some(RunEnd::Cut),
             Some(Said::Ended(how)) => {
                 // Before Laravel 9, Laravel does not report its own timeouts.
                 course.has_timed_out |= deadlines.is_over_time(run.began());
-                return Some(Over::Ended(how));
+                return Some(RunEnd::Ended(how));
             }
-            None => return Some(Over::Ended("its place in the pool is gone".to_owned())),
+            None => return Some(RunEnd::Ended("its place in the pool is gone".to_owned())),
             Some(
                 Said::Released { .. }
                 | Said::Booted(_)
@@ -82,10 +84,10 @@ impl Attempt {
         last: bool,
         info: &Arc<JobInfo>,
         run: &mut Run,
-        course: &mut Course,
+        course: &mut PhpAttempt,
     ) {
         // After a release there is nothing left to delete.
-        course.fate.get_or_insert(Fate::Deleted);
+        course.fate.get_or_insert(PhpOutcome::Deleted);
         let is_settled = course.is_end_sent || self.settle_early(info, course, run, last).await;
         if !last {
             run.answer(is_settled);
@@ -95,10 +97,10 @@ impl Attempt {
     /// Settles a failed job, and lets PHP continue with what follows the failure.
     async fn hear_failure(
         &self,
-        fate: Fate,
+        fate: PhpOutcome,
         info: &Arc<JobInfo>,
         run: &mut Run,
-        course: &mut Course,
+        course: &mut PhpAttempt,
         deadlines: &mut Deadlines,
     ) {
         let is_settled = course.is_end_sent || {
@@ -114,7 +116,12 @@ impl Attempt {
     ///
     /// As in Laravel, which frees locks, counts batches and calls `failed()` only once the job has left the queue.
     /// If the server is away, this waits for it.
-    async fn settle_failure(&self, info: &Arc<JobInfo>, course: &mut Course, run: &Run) -> bool {
+    async fn settle_failure(
+        &self,
+        info: &Arc<JobInfo>,
+        course: &mut PhpAttempt,
+        run: &Run,
+    ) -> bool {
         let elapsed = run.began().map_or(Duration::ZERO, |began| began.elapsed());
         let Some(fate) = course.fate.clone() else {
             return false;
@@ -144,8 +151,8 @@ impl Attempt {
     }
 
     /// A failure that says nothing about the error gets the job's last error as its cause, as PHP prints it.
-    async fn with_cause(&self, fate: Fate, info: &JobInfo) -> Fate {
-        let Fate::Failed {
+    async fn with_cause(&self, fate: PhpOutcome, info: &JobInfo) -> PhpOutcome {
+        let PhpOutcome::Failed {
             failure,
             text,
             is_logged,
@@ -155,13 +162,13 @@ impl Attempt {
         };
         let errors = &self.shared.triage.app.last_errors;
         let Some(error) = errors.behind(info, &failure).await else {
-            return Fate::Failed {
+            return PhpOutcome::Failed {
                 failure,
                 text,
                 is_logged,
             };
         };
-        Fate::Failed {
+        PhpOutcome::Failed {
             text: format!("{error}\n\nNext {text}"),
             failure: failure.caused_by(error),
             is_logged,
@@ -172,11 +179,11 @@ impl Attempt {
     pub(super) fn tell_rest(
         &self,
         info: &Arc<JobInfo>,
-        course: &Course,
+        course: &PhpAttempt,
         is_done: bool,
         elapsed: Duration,
     ) {
-        let (Some(settled), Some(Fate::Failed { failure, .. })) =
+        let (Some(settled), Some(PhpOutcome::Failed { failure, .. })) =
             (course.told_in_part, &course.fate)
         else {
             return;
@@ -200,7 +207,7 @@ impl Attempt {
     async fn settle_early(
         &self,
         info: &Arc<JobInfo>,
-        course: &mut Course,
+        course: &mut PhpAttempt,
         run: &Run,
         last: bool,
     ) -> bool {

@@ -10,7 +10,7 @@ use crate::worker::attempt::Attempt;
 use crate::worker::attempt::decide::{Decision, Rules};
 use crate::worker::attempt::log::{log_failure, log_outcome};
 use crate::worker::attempt::outcome::Outcome;
-use crate::worker::attempt::php::course::{Course, Fate};
+use crate::worker::attempt::php::course::{PhpAttempt, PhpOutcome};
 
 /// What became of a job that PHP ran.
 #[derive(Debug)]
@@ -41,15 +41,20 @@ impl Judged {
 
 impl Attempt {
     /// Converts what Laravel has done with the job into outcome, decision and effects.
-    pub(super) fn judged(&self, info: &Arc<JobInfo>, fate: Fate, course: &Course) -> Judged {
+    pub(super) fn judged(
+        &self,
+        info: &Arc<JobInfo>,
+        fate: PhpOutcome,
+        course: &PhpAttempt,
+    ) -> Judged {
         let outcome = course.outcome();
         match fate {
-            Fate::Deleted => Judged {
+            PhpOutcome::Deleted => Judged {
                 outcome,
                 decision: Decision::Delete,
                 effects: Vec::new(),
             },
-            Fate::Released(delay) => {
+            PhpOutcome::Released(delay) => {
                 let after_exception = outcome.thrown().is_some();
                 let wait = self.wait_of_unreadable(info).filter(|_| after_exception);
                 Judged {
@@ -61,7 +66,7 @@ impl Attempt {
                     effects: Vec::new(),
                 }
             }
-            Fate::Failed {
+            PhpOutcome::Failed {
                 failure,
                 text,
                 is_logged,

@@ -16,14 +16,14 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::handler::{EndInPhp, JobInfo, RunInPhp};
-use crate::outbox::failed_jobs::Passes;
-use crate::process::pool::{Run, Said, Seat};
+use crate::outbox::failed_jobs::Sweeps;
+use crate::process::pool::{IdleMember, Run, Said};
 use crate::queue::{Delivery, Settlement};
 use crate::worker::attempt::Attempt;
 use crate::worker::attempt::decide::Rules;
 use crate::worker::attempt::ending::{Ending, Heard};
 use crate::worker::attempt::outcome::Outcome;
-use crate::worker::attempt::php::course::{Course, Over};
+use crate::worker::attempt::php::course::{PhpAttempt, RunEnd};
 use crate::worker::attempt::php::deadlines::{Deadlines, Next, Wake};
 use crate::worker::attempt::php::judged::{Judged, log_judged};
 use crate::worker::attempt::shared::TaskEnd;
@@ -45,7 +45,7 @@ impl Attempt {
     pub(crate) async fn run_in_php(
         &self,
         info: Arc<JobInfo>,
-        seat: Seat,
+        seat: IdleMember,
         unsettled: Held,
         end: &mut TaskEnd,
     ) -> Option<RunInPhp> {
@@ -61,9 +61,9 @@ impl Attempt {
             return None;
         };
         let began = Instant::now();
-        let mut course = Course {
+        let mut course = PhpAttempt {
             unsettled: Some(unsettled),
-            ..Course::default()
+            ..PhpAttempt::default()
         };
         let over = self.follow(&info, &mut run, &mut course, began).await;
         let elapsed = run.began().unwrap_or(began).elapsed();
@@ -73,7 +73,7 @@ impl Attempt {
             elapsed,
         };
         if course.is_end_sent {
-            self.tell_rest(&info, &course, matches!(over, Over::Done), elapsed);
+            self.tell_rest(&info, &course, matches!(over, RunEnd::Done), elapsed);
             drop(course.failing.take());
             if let Some((recording, begun)) = course.recording.take() {
                 self.wait_until_recorded(recording, begun).await;
@@ -82,7 +82,7 @@ impl Attempt {
             return Some(seen);
         }
         let judged = match (course.fate.take(), over) {
-            (None, Over::Declined) => {
+            (None, RunEnd::Declined) => {
                 end.was_declined = true;
                 if course.is_announced {
                     self.return_announced(&info, elapsed).await;
@@ -93,7 +93,7 @@ impl Attempt {
             }
             (Some(fate), _) => self.judged(&info, fate, &course),
             (None, over) => {
-                if !matches!(over, Over::Done) {
+                if !matches!(over, RunEnd::Done) {
                     course.log_thrown(&info);
                 }
                 Judged::left(course.outcome_without_report(&info, over))
@@ -112,9 +112,9 @@ impl Attempt {
         &self,
         info: &Arc<JobInfo>,
         run: &mut Run,
-        course: &mut Course,
+        course: &mut PhpAttempt,
         began: Instant,
-    ) -> Over {
+    ) -> RunEnd {
         let timeout = Rules::of(&info.payload.limits, &self.shared.terms.defaults).timeout;
         let timeout = timeout.filter(|_| self.shared.terms.has_timeouts);
         let mut deadlines = Deadlines::new(timeout, began);
@@ -149,7 +149,7 @@ impl Attempt {
                     run.kill();
                     course.has_timed_out = true;
                 }
-                Next::GiveUp => return Over::Cut,
+                Next::GiveUp => return RunEnd::Cut,
             }
         }
     }
@@ -223,7 +223,7 @@ impl Attempt {
     /// Laravel reads a batch and then writes it in one transaction, which `SQLite` refuses if another process
     /// wrote in between. With a single PHP process Laravel never runs into that, so it must not happen here
     /// either.
-    fn recording_of(&self, settlement: &Settlement) -> Option<(watch::Receiver<Passes>, u64)> {
+    fn recording_of(&self, settlement: &Settlement) -> Option<(watch::Receiver<Sweeps>, u64)> {
         let recording = self.shared.recording.as_ref()?.passes();
         let begun = recording.borrow().begun;
         (self.shared.has_one_member() && matches!(settlement, Settlement::Finish(_)))
@@ -231,8 +231,8 @@ impl Attempt {
     }
 
     /// Waits for the end of the first pass over the spool that began after `begun`.
-    async fn wait_until_recorded(&self, mut recording: watch::Receiver<Passes>, begun: u64) {
-        let has_ended = |passes: &Passes| passes.ended > begun || passes.is_refused;
+    async fn wait_until_recorded(&self, mut recording: watch::Receiver<Sweeps>, begun: u64) {
+        let has_ended = |passes: &Sweeps| passes.ended > begun || passes.is_refused;
         tokio::select! {
             // Ends also when the recorder is gone.
             _ = recording.wait_for(has_ended) => {}
