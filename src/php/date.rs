@@ -166,8 +166,15 @@ mod tests {
             ("2024-10-27 02:30:00.000000", 3, "Europe/Warsaw", Some("2024-10-27T02:30:00.000000+01:00")),
             ("2024-11-03 01:30:00.000000", 3, "America/New_York", Some("2024-11-03T01:30:00.000000-04:00")),
             ("12024-07-02 03:04:05.000000", 3, "America/New_York", Some("12024-07-02T03:04:05.000000-04:00")),
+            // Summer time began on 31 March and ended on 27 October, as in 2024.
+            ("12024-03-30 12:00:00.000000", 3, "Europe/Warsaw", Some("12024-03-30T12:00:00.000000+01:00")),
+            ("+12024-10-26 12:00:00.000000", 3, "Europe/Warsaw", Some("+12024-10-26T12:00:00.000000+02:00")),
             ("2024-01-02 03:04:05.000000", 3, "Mars/Base", Some("2024-01-02T03:04:05.000000")),
             ("yesterday", 3, "UTC", None),
+            ("2024/01/02 03:04:05.000000", 1, "+02:00", None),
+            ("2024-01-02 03h04m05", 1, "+02:00", None),
+            ("24-01-02 03:04:05.000000", 1, "+02:00", None),
+            ("2024-01-02 03:04", 1, "+02:00", None),
             ("2024-01-02 03:04:05.000000", 4, "UTC", None),
         ];
         for (date, timezone_type, timezone, expected) in rows {
@@ -182,5 +189,23 @@ mod tests {
     #[test]
     fn the_table_of_abbreviations_is_sorted() {
         assert!(ABBREVIATIONS.is_sorted_by_key(|(name, _)| name));
+    }
+
+    #[test]
+    fn a_date_is_an_instant_if_its_zone_is_known() {
+        let rows = [
+            ("1970-01-01 01:00:01.000002", "+01:00", Some(1_000_002)),
+            ("1969-12-31 23:59:59.000000", "+00:00", Some(-1_000_000)),
+            ("1970-01-01", "+01:00", None),
+            ("1970-01-01 01:00:01.000002", "", None),
+        ];
+        for (date, timezone, expected) in rows {
+            let date = Date {
+                date: date.to_owned(),
+                timezone_type: 1,
+                timezone: timezone.to_owned(),
+            };
+            assert_eq!(date.timestamp_micros(), expected, "{date:?}");
+        }
     }
 }

@@ -1262,6 +1262,7 @@ mod tests {
             })
         );
         assert_eq!(read("a:1:{s:5:\"Other\";i:3;}"), Ok(Suit::Other(3)));
+        assert_eq!(read("a:1:{s:6:\"Hearts\";N;}"), Ok(Suit::Hearts));
     }
 
     #[test]
@@ -1310,6 +1311,30 @@ mod tests {
                 Ok(Self(list.ok().map(|list| list.iter().sum())))
             }
         }
+        /// The values, also those behind keys that were refused.
+        #[derive(Debug, PartialEq)]
+        struct Stubborn(Vec<i64>);
+        impl<'de> Deserialize<'de> for Stubborn {
+            fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                deserializer.deserialize_map(StubbornVisitor).map(Self)
+            }
+        }
+        struct StubbornVisitor;
+        impl<'de> Visitor<'de> for StubbornVisitor {
+            type Value = Vec<i64>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("pairs")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Vec<i64>, A::Error> {
+                let mut values = Vec::new();
+                while !matches!(map.next_key::<String>(), Ok(None)) {
+                    values.push(map.next_value()?);
+                }
+                Ok(values)
+            }
+        }
         let many: Vec<_> = (0..40)
             .map(|key| format!("s:3:\"a{key:02}\";i:1;"))
             .collect();
@@ -1325,6 +1350,8 @@ mod tests {
                 vec![2, 1],
             ),
             ("a:2:{s:1:\"7\";i:1;i:7;i:2;}".to_owned(), vec![2]),
+            ("a:2:{i:5;i:1;i:5;i:2;}".to_owned(), vec![2]),
+            ("a:2:{s:1:\"0\";i:1;s:1:\"0\";i:2;}".to_owned(), vec![2]),
         ];
         for (text, expected) in rows {
             assert_eq!(read(&text), Ok(expected), "{text}");
@@ -1337,6 +1364,13 @@ mod tests {
         // A type that drops errors must not hide that a text has to be read again.
         let text = "a:2:{i:0;a:2:{i:0;i:1;i:0;i:2;}i:1;a:1:{i:0;i:3;}}";
         assert_eq!(read(text), Ok(vec![Lenient(Some(2)), Lenient(Some(3))]));
+        let text = "a:2:{s:1:\"a\";i:1;s:1:\"a\";i:2;}";
+        assert_eq!(read(text), Ok(Stubborn(vec![2])));
+        // Keys of other containers, once it is known that the text has duplicates.
+        let text = "a:3:{i:0;a:2:{i:0;i:1;i:0;i:2;}i:1;a:1:{i:5;i:3;}i:2;a:1:{s:2:\"7x\";i:4;}}";
+        assert_eq!(read(text), Ok(vec![vec![2], vec![3], vec![4]]));
+        let map = |key: &str, value| BTreeMap::from([(key.to_owned(), value)]);
+        assert_eq!(read(text), Ok(vec![map("0", 2), map("5", 3), map("7x", 4)]));
     }
 
     #[test]
@@ -1377,6 +1411,18 @@ mod tests {
                 "property `ids` is not in the object (Laravel leaves out properties equal to their class default) (byte 0)",
             ),
             ("i:1;", "expected struct Job, found an int (byte 0)"),
+            (
+                "a:1:{s:3:\"ids\";i:1;}",
+                "`ids`: expected a sequence, found an int (byte 15)",
+            ),
+            (
+                "O:1:\"J\":1:{s:3:\"ids\";a:0:{}s:1:\"b\";N;}",
+                "expected `}` (no more pairs were announced), found `s` (byte 27)",
+            ),
+            (
+                "O:1:\"J\":1:{s:3:\"ids\";a:0:{}}i:1;",
+                "data after the end of the value (byte 28)",
+            ),
         ];
         for (bytes, expected) in rows {
             assert_eq!(read::<Job>(bytes).unwrap_err(), expected);
@@ -1399,6 +1445,49 @@ mod tests {
         assert_eq!(value, expected);
         assert_eq!(value["d"]["$date"], "2024-01-02T03:04:05.000000+00:00");
         assert_eq!(value["m"]["$model"], "U");
+        let escaped = bytes.replace("s:5:\"class\"", "S:5:\"cl\\61ss\"");
+        assert_eq!(read(&escaped), Ok(value));
+    }
+
+    #[test]
+    fn references_are_followed_up_to_a_limit() {
+        fn repeated<'de, T: Deserialize<'de>>(text: &'de str) -> Option<Kind> {
+            let error = from_slice::<Vec<T>>(text.as_bytes()).err()?;
+            Some(error.kind().clone())
+        }
+        let text = |first: &str, times: usize| {
+            let references: Vec<String> = (1..=times).map(|i| format!("i:{i};R:2;")).collect();
+            let references = references.concat();
+            format!("a:{}:{{i:0;{first}{references}}}", times + 1)
+        };
+        let nulls: Vec<String> = (0..1000).map(|i| format!("i:{i};N;")).collect();
+        let nulls = format!("a:1000:{{{}}}", nulls.concat());
+        let most = MAX_EXPANDED / 1000;
+        assert_eq!(repeated::<Vec<()>>(&text(&nulls, most)), None);
+        assert_eq!(
+            repeated::<Vec<()>>(&text(&nulls, most + 1)),
+            Some(Kind::ExpansionExceeded)
+        );
+        let long = "x".repeat((1 << 20) - "s:1048563:\"\";".len());
+        let long = format!("s:{}:\"{long}\";", long.len());
+        let most = MAX_EXPANDED_BYTES / long.len();
+        assert_eq!(repeated::<&str>(&text(&long, most)), None);
+        assert_eq!(
+            repeated::<&str>(&text(&long, most + 1)),
+            Some(Kind::ExpansionExceeded)
+        );
+    }
+
+    #[test]
+    fn strings_of_any_length_may_contain_what_ends_a_string() {
+        for len in 0..200 {
+            for ends in ["\";", ";\""] {
+                let string = &ends.repeat(100)[..len];
+                let after = ends.repeat(100);
+                let text = format!("a:2:{{i:0;s:{len}:\"{string}\";i:1;s:200:\"{after}\";}}");
+                assert_eq!(read(&text), Ok(vec![string, &after]), "{text}");
+            }
+        }
     }
 
     #[test]

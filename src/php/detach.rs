@@ -134,4 +134,27 @@ mod tests {
         let error = graph.detached(&value).unwrap_err();
         assert_eq!(*error.kind(), Kind::ExpansionExceeded);
     }
+
+    #[test]
+    fn bytes_that_references_repeat_are_limited() {
+        let long = "x".repeat(1 << 20);
+        let rows = [
+            format!("s:{}:\"{long}\";", long.len()),
+            format!("C:1:\"S\":{}:{{{long}}}", long.len()),
+            format!("a:1:{{s:{}:\"{long}\";N;}}", long.len()),
+        ];
+        for first in rows {
+            let detached = |times| {
+                let references: Vec<String> = (1..=times).map(|i| format!("i:{i};R:2;")).collect();
+                let references = references.concat();
+                let whole = format!("a:{}:{{i:0;{first}{references}}}", times + 1);
+                let value = Value::from_bytes(whole.as_bytes()).unwrap();
+                Graph::new(&value).detached(&value).map(drop)
+            };
+            let most = MAX_EXPANDED_BYTES / long.len();
+            assert!(detached(most).is_ok(), "{}", &first[..20]);
+            let error = detached(most + 1).unwrap_err();
+            assert_eq!(*error.kind(), Kind::ExpansionExceeded);
+        }
+    }
 }

@@ -648,7 +648,7 @@ mod tests {
     #[test]
     fn properties_are_replaced_in_place_and_added_at_the_end() {
         #[rustfmt::skip]
-        let rows: [(&str, Edits<'_>, &str); 13] = [
+        let rows: [(&str, Edits<'_>, &str); 16] = [
             (r#"O:1:"A":0:{}"#, &[], r#"O:1:"A":0:{}"#),
             (r#"O:1:"A":0:{}"#, &[("q", "N;"), ("c", "i:1;")], r#"O:1:"A":2:{s:1:"q";N;s:1:"c";i:1;}"#),
             (r#"O:1:"A":2:{s:1:"q";N;s:1:"n";d:1.50;}"#, &[("q", r#"s:1:"x";"#)], r#"O:1:"A":2:{s:1:"q";s:1:"x";s:1:"n";d:1.50;}"#),
@@ -673,6 +673,15 @@ mod tests {
              "O:1:\"A\":3:{s:4:\"\0*\0q\";i:1;s:4:\"\0A\0q\";i:2;s:1:\"q\";N;}"),
             (r#"O:1:"A":2:{s:1:"q";i:1;s:1:"q";i:2;}"#, &[("q", "N;")], r#"O:1:"A":1:{s:1:"q";N;}"#),
             (r#"O:1:"A":3:{s:1:"q";O:1:"B":0:{}s:1:"b";r:2;s:1:"q";i:2;}"#, &[("x", "N;")], r#"O:1:"A":3:{s:1:"q";i:2;s:1:"b";O:1:"B":0:{}s:1:"x";N;}"#),
+            // Other spellings that PHP reads are copied.
+            (r#"O:1:"A":3:{s:1:"q";N;s:1:"a";O:1:"B":+0:{}s:1:"b";O:1:"B"::{}}"#, &[("q", "i:1;")],
+             r#"O:1:"A":3:{s:1:"q";i:1;s:1:"a";O:1:"B":+0:{}s:1:"b";O:1:"B"::{}}"#),
+            // So is the body of a closure that is not a value, though it begins like one.
+            (r#"O:1:"A":2:{s:1:"q";N;s:1:"c";C:32:"Opis\Closure\SerializableClosure":11:{a:1:{i:0;x}}}"#, &[("q", "i:1;")],
+             r#"O:1:"A":2:{s:1:"q";i:1;s:1:"c";C:32:"Opis\Closure\SerializableClosure":11:{a:1:{i:0;x}}}"#),
+            // An object that wrote itself has a certain number, unlike the values in it.
+            (r#"O:1:"A":3:{s:1:"q";N;s:1:"a";C:1:"S":4:{i:3;}s:1:"b";r:3;}"#, &[("q", "a:1:{i:0;i:1;}")],
+             r#"O:1:"A":3:{s:1:"q";a:1:{i:0;i:1;}s:1:"a";C:1:"S":4:{i:3;}s:1:"b";r:4;}"#),
             // Numbers in the `C:` body of a closure.
             (r#"O:1:"A":3:{s:1:"q";N;s:1:"a";O:1:"B":0:{}s:1:"c";C:32:"Opis\Closure\SerializableClosure":4:{r:3;}}"#, &[("q", "a:7:{i:0;N;i:1;N;i:2;N;i:3;N;i:4;N;i:5;N;i:6;N;}")],
              r#"O:1:"A":3:{s:1:"q";a:7:{i:0;N;i:1;N;i:2;N;i:3;N;i:4;N;i:5;N;i:6;N;}s:1:"a";O:1:"B":0:{}s:1:"c";C:32:"Opis\Closure\SerializableClosure":5:{r:10;}}"#),
@@ -714,6 +723,11 @@ mod tests {
         let referring = r#"a:2:{i:0;O:1:"B":0:{}i:1;r:2;}"#;
         let behind = r#"O:1:"A":1:{s:1:"a";C:1:"S":4:{i:3;}}"#;
         assert_eq!(edited(behind, &[("q", referring)]), uncertain);
+        let may_refer = r#"C:1:"S":4:{r:1;}"#;
+        assert_eq!(edited(r#"O:1:"A":0:{}"#, &[("q", may_refer)]), uncertain);
+        let holder = format!(r#"O:1:"A":1:{{s:1:"q";{may_refer}}}"#);
+        let found = ObjectText::parse(holder.as_bytes()).unwrap().get("q");
+        assert_eq!(found.unwrap_err().to_string(), uncertain);
         let unmoved = signed("a:1:{i:0;r:3;}");
         assert_eq!(
             edited(&unmoved, &[("q", "i:9;")]),

@@ -314,3 +314,32 @@ impl serde::ser::Error for Error {
         Self::without_offset(Kind::Message(message.to_string().into()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde::de::{Error as _, Unexpected};
+
+    use super::*;
+
+    #[test]
+    fn messages_say_of_what_type_a_value_is_and_not_what_is_in_it() {
+        let rows = [
+            (Unexpected::Bool(true), "a bool"),
+            (Unexpected::Unsigned(7), "an int"),
+            (Unexpected::Signed(-7), "an int"),
+            (Unexpected::Float(7.5), "a float"),
+            (Unexpected::Char('s'), "a string"),
+            (Unexpected::Str("secret"), "a string"),
+            (Unexpected::Bytes(b"secret"), "bytes"),
+            (Unexpected::Unit, "null"),
+            (Unexpected::Option, "null"),
+            (Unexpected::Seq, "a list"),
+            (Unexpected::Map, "a map"),
+            (Unexpected::Other("secret"), "another type"),
+        ];
+        for (unexpected, found) in rows {
+            let error = Error::invalid_type(unexpected, &"x");
+            assert_eq!(error.to_string(), format!("expected x, found {found}"));
+        }
+    }
+}

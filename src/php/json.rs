@@ -662,4 +662,50 @@ mod tests {
             text.len()
         );
     }
+
+    #[test]
+    fn references_beyond_a_limit_are_pointers() {
+        let nulls: Vec<String> = (0..1000).map(|i| format!("i:{i};N;")).collect();
+        let long = "n".repeat(1 << 20);
+        let rows = [
+            // first value, how many references to it are followed
+            (
+                format!("a:1000:{{{}}}", nulls.concat()),
+                MAX_EXPANDED / 1000,
+            ),
+            (
+                format!("s:{}:\"{long}\";", long.len()),
+                MAX_EXPANDED_BYTES / long.len(),
+            ),
+            (
+                format!("a:1:{{s:{}:\"{long}\";N;}}", long.len()),
+                MAX_EXPANDED_BYTES / long.len(),
+            ),
+        ];
+        for (first, followed) in rows {
+            let references: Vec<String> = (1..=300).map(|i| format!("i:{i};R:2;")).collect();
+            let references = references.concat();
+            let text = json(format!("a:301:{{i:0;{first}{references}}}").as_bytes());
+            assert_eq!(text.matches("{\"$ref\":\"/0\"}").count(), 300 - followed);
+        }
+    }
+
+    #[test]
+    fn values_stand_in_a_document_of_the_caller() {
+        let bytes = br#"O:1:"J":1:{s:1:"a";O:1:"K":2:{s:2:"up";r:1;s:4:"self";r:2;}}"#;
+        let value = Value::from_bytes(bytes).unwrap();
+        let graph = Graph::new(&value);
+        let inner = graph.property(value.as_object().unwrap(), "a").unwrap();
+        let mut writer = Writer::new(&graph);
+        writer.raw("{");
+        writer.string("\"data\"");
+        writer.raw(":");
+        writer.enter(&value, "/data");
+        writer.value_at(inner, "/data/a");
+        writer.raw("}");
+        assert_eq!(
+            writer.finish(),
+            r#"{"\"data\"":{"$class":"K","up":{"$ref":"/data"},"self":{"$ref":"/data/a"}}}"#
+        );
+    }
 }

@@ -179,3 +179,51 @@ pub fn boolean<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Er
 pub fn string<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     deserializer.deserialize_any(LooseVisitor(PhantomData))
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::php::Deserializer;
+
+    use super::*;
+
+    #[test]
+    fn scalars_are_converted_as_in_php_where_nothing_is_lost() {
+        #[rustfmt::skip]
+        let rows = [
+            // value, as int, float, bool and string
+            ("i:-7;", Some(-7), Some(-7.0), Some(true), Some("-7")),
+            ("i:0;", Some(0), Some(0.0), Some(false), Some("0")),
+            ("d:3;", Some(3), Some(3.0), Some(true), Some("3")),
+            ("d:-2.5;", None, Some(-2.5), Some(true), Some("-2.5")),
+            ("d:-0;", Some(0), Some(0.0), Some(false), Some("-0")),
+            ("d:1.0E+19;", None, Some(1e19), Some(true), Some("1.0E+19")),
+            ("b:1;", Some(1), None, Some(true), None),
+            ("b:0;", Some(0), None, Some(false), None),
+            ("s:4:\" 42 \";", Some(42), Some(42.0), Some(true), Some(" 42 ")),
+            ("s:6:\"-1.5E1\";", None, Some(-15.0), Some(true), Some("-1.5E1")),
+            ("s:3:\"inf\";", None, None, Some(true), Some("inf")),
+            ("s:1:\"0\";", Some(0), Some(0.0), Some(false), Some("0")),
+            ("s:0:\"\";", None, None, Some(false), Some("")),
+            ("N;", None, None, None, None),
+        ];
+        for (text, as_int, as_float, as_bool, as_string) in rows {
+            let value = || Deserializer::new(text.as_bytes());
+            assert_eq!(int(&mut value()).ok(), as_int, "{text}");
+            assert_eq!(float(&mut value()).ok(), as_float, "{text}");
+            assert_eq!(boolean(&mut value()).ok(), as_bool, "{text}");
+            assert_eq!(string(&mut value()).ok().as_deref(), as_string, "{text}");
+        }
+        let error = int(&mut Deserializer::new(b"N;")).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "expected an int, or a string or float that is one, found null (byte 0)"
+        );
+    }
+
+    #[test]
+    fn ints_of_other_formats_are_converted_too() {
+        let value = serde_json::json!(u64::MAX);
+        assert!(int(&value).is_err());
+        assert_eq!(int(&serde_json::json!(5)).unwrap(), 5);
+    }
+}

@@ -74,3 +74,16 @@ pub(crate) fn leading_class(bytes: &[u8]) -> Result<&str, Error> {
         _ => Err(Error::mismatch("an object", "another value")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_class_of_an_object_is_read_without_its_properties() {
+        assert_eq!(leading_class(b"O:5:\"App\\J\":2:{s:").unwrap(), "App\\J");
+        for other in [b"a:1:{i:0;N;}".as_slice(), b"C:1:\"A\":0:{}", b"N;", b"O:1"] {
+            assert!(leading_class(other).is_err());
+        }
+    }
+}

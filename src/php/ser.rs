@@ -423,7 +423,64 @@ mod tests {
 
     #[test]
     fn what_php_cannot_hold_is_refused() {
+        /// Announces another length than it has.
+        struct Wrong;
+        impl Serialize for Wrong {
+            fn serialize<S: ser::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                ser::SerializeSeq::end(serializer.serialize_seq(Some(2))?)
+            }
+        }
         assert!(to_vec(&u64::MAX).is_err());
         assert!(to_vec(&BTreeMap::from([((1, 2), 3)])).is_err());
+        let error = to_vec(&Wrong).unwrap_err();
+        assert_eq!(error.to_string(), "announced 2 elements and wrote 0");
+    }
+
+    #[test]
+    fn what_is_not_named_like_a_class_becomes_an_array_or_a_scalar() {
+        #[derive(Serialize)]
+        struct Unit;
+        #[derive(Serialize)]
+        struct Wrapped(i64);
+        #[derive(Serialize)]
+        struct Pair(i64, bool);
+        #[derive(Serialize)]
+        struct Plain {
+            #[serde(rename = "7")]
+            seven: (),
+            b: Pair,
+        }
+        #[derive(Serialize)]
+        enum Plan {
+            Free,
+            Paid(i64),
+            Range(i64, i64),
+            Custom { a: i64 },
+        }
+        fn php<T: Serialize>(value: T) -> String {
+            String::from_utf8(to_vec(&value).unwrap()).unwrap()
+        }
+        let plain = Plain {
+            seven: (),
+            b: Pair(1, true),
+        };
+        #[rustfmt::skip]
+        let rows = [
+            (php(Some(5)), "i:5;"),
+            (php(None::<i64>), "N;"),
+            (php(Unit), "N;"),
+            (php(Wrapped(5)), "i:5;"),
+            (php(plain), "a:2:{i:7;N;s:1:\"b\";a:2:{i:0;i:1;i:1;b:1;}}"),
+            (php(Plan::Free), "s:4:\"Free\";"),
+            (php(Plan::Paid(5)), "a:1:{s:4:\"Paid\";i:5;}"),
+            (php(Plan::Range(1, 2)), "a:1:{s:5:\"Range\";a:2:{i:0;i:1;i:1;i:2;}}"),
+            (php(Plan::Custom { a: 5 }), "a:1:{s:6:\"Custom\";a:1:{s:1:\"a\";i:5;}}"),
+            (php(BTreeMap::from([(-5, 5)])), "a:1:{i:-5;i:5;}"),
+            (php(BTreeMap::from([(true, 5)])), "a:1:{i:1;i:5;}"),
+            (php(BTreeMap::from([('c', 5)])), "a:1:{s:1:\"c\";i:5;}"),
+        ];
+        for (found, expected) in rows {
+            assert_eq!(found, expected);
+        }
     }
 }

@@ -818,6 +818,8 @@ mod tests {
             // Exactly between ..638.2 and ..638.3.
             (-1_517_980_828_587_638.3, "d:-1517980828587638.2;"),
             (1_517_980_828_587_638.8, "d:1517980828587638.8;"),
+            // Exactly ..248512: nearer to ..249, though ..248 is even and reads back, too.
+            (6.504_508_143_021_249e18, "d:6.504508143021249E+18;"),
             (f64::MAX, "d:1.7976931348623157E+308;"),
             (f64::NAN, "d:NAN;"),
             (f64::NEG_INFINITY, "d:-INF;"),
@@ -841,6 +843,21 @@ mod tests {
                 Value::from_bytes(text.as_bytes()).unwrap().to_bytes(),
                 text.as_bytes()
             );
+        }
+    }
+
+    #[test]
+    fn other_text_of_a_float_is_written_as_php_writes_it() {
+        let rows = [
+            ("d:1E3;", 1000.0, "d:1000;"),
+            ("d:.5;", 0.5, "d:0.5;"),
+            ("d:00.25;", 0.25, "d:0.25;"),
+            ("d:0.5;", 0.5, "d:0.5;"),
+        ];
+        for (text, float, expected) in rows {
+            let value = Value::from_bytes(text.as_bytes()).unwrap();
+            assert_eq!(value.to_bytes(), expected.as_bytes());
+            assert_eq!(value, Value::from(float));
         }
     }
 
@@ -898,6 +915,8 @@ mod tests {
 
     #[test]
     fn there_is_one_limit_of_depth_for_all_that_is_inside_one_another() {
+        #[derive(Debug, serde::Deserialize)]
+        struct Nothing {}
         let mut bodies = deep(4090, b"N;");
         for _ in 0..7 {
             bodies = deep(4090, &closure(&bodies));
@@ -911,16 +930,31 @@ mod tests {
         on_a_small_stack(move || {
             let limit = Kind::DepthExceeded { limit: MAX_DEPTH };
             for bytes in rows {
-                let error = Value::from_bytes(&bytes).unwrap_err();
-                assert_eq!(*error.kind(), limit);
-                let error = crate::php::from_slice::<serde::de::IgnoredAny>(&bytes).unwrap_err();
-                assert_eq!(*error.kind(), limit);
+                for error in [
+                    Value::from_bytes(&bytes).unwrap_err(),
+                    crate::php::from_slice::<serde::de::IgnoredAny>(&bytes).unwrap_err(),
+                ] {
+                    assert_eq!(*error.kind(), limit);
+                    let (before, found) = bytes.split_at(error.offset().unwrap());
+                    let before = std::str::from_utf8(before).unwrap();
+                    assert!(found.starts_with(b"a:1:{"), "{error}");
+                    assert_eq!(before.matches("a:1:{").count(), MAX_DEPTH, "{error}");
+                }
                 assert!(crate::php::from_slice::<serde_json::Value>(&bytes).is_err());
                 let job = [b"O:1:\"J\":1:{s:1:\"a\";", &bytes[..], b"}"].concat();
                 assert!(crate::php::ObjectText::parse(&job).is_err());
                 let job = crate::php::ObjectText::parse(b"O:1:\"J\":0:{}").unwrap();
                 assert!(job.with(&[("a", &bytes)]).is_err());
             }
+            // A value that is passed by in an object.
+            let job = [
+                b"O:1:\"J\":1:{s:1:\"a\";",
+                &deep(MAX_DEPTH, b"N;")[..],
+                b"}",
+            ]
+            .concat();
+            let passed_by = crate::php::from_slice::<Nothing>(&job);
+            assert_eq!(*passed_by.unwrap_err().kind(), limit);
         });
     }
 
@@ -943,6 +977,9 @@ mod tests {
         assert_eq!(json.matches("{\"$class\":\"P\"}").count(), count + 1);
         let typed: serde_json::Value = crate::php::from_slice(bytes.as_bytes()).unwrap();
         assert_eq!(typed[count]["$class"], "P");
+        let passed_by: Vec<serde::de::IgnoredAny> =
+            crate::php::from_slice(bytes.as_bytes()).unwrap();
+        assert_eq!(passed_by.len(), count + 1);
         let graph = crate::php::json::Graph::new(&value);
         let part = graph.detached(&value).unwrap();
         assert_eq!(part.as_array().unwrap().pairs.len(), count + 1);
@@ -963,11 +1000,16 @@ mod tests {
         let flat = "C:4:\"Flat\":4:{i:5;}";
         // Not a value: the number of values that the class counts is unknown.
         let broken = closure.replace("i:5;", "i:x;");
+        // Not only a value.
+        let longer = closure.replace("4:{i:5;", "5:{i:5;x");
+        // Not signed: only a signature begins with `@`.
+        let dots = format!("s:40:\"{}\";", ".".repeat(40));
+        let dots = closure.replace("4:{i:5;", &format!("{}:{{{dots}", dots.len()));
         #[rustfmt::skip]
         let rows = [
             (flat, 'R', 2, true), (flat, 'r', 2, true), (flat, 'R', 3, false), (flat, 'R', 4, false),
             ("C:4:\"Flat\":2:{zz}", 'R', 3, false), ("a:1:{i:0;C:4:\"Flat\":4:{i:5;}}", 'R', 4, false),
-            (closure, 'R', 4, true), (&broken, 'R', 3, false),
+            (closure, 'R', 4, true), (&broken, 'R', 3, false), (&longer, 'R', 3, false), (&dots, 'R', 4, true),
         ];
         for (first, letter, number, is_certain) in rows {
             let text = after(first, letter, number);
@@ -1132,5 +1174,149 @@ mod tests {
             error.to_string(),
             "`pri.k`: not a number that PHP reads (byte 47)"
         );
+        assert_eq!(error.offset(), Some(47));
+        let path = [b"pri".as_slice(), b"k"].map(|name| Segment::Name(name.into()));
+        assert!(error.path().eq(&path));
+        let expected = format!("Error {{ kind: BadNumber, offset: Some(47), path: {path:?} }}");
+        assert_eq!(format!("{error:?}"), expected);
+        let rows = [
+            ("s:3:\"abc", "the input ends inside a value (byte 8)"),
+            ("s:4:\"abc", "the input ends inside a value (byte 5)"),
+            ("S:3:\"abc", "the input ends inside a value (byte 8)"),
+            ("S:4:\"abc", "the input ends inside a value (byte 5)"),
+            ("a:1:{", "the input ends inside a value (byte 2)"),
+            (
+                "a:1:{}",
+                "expected a key (`i:` or `s:`), found `}` (byte 5)",
+            ),
+            ("i:1;i:2;", "data after the end of the value (byte 4)"),
+        ];
+        for (text, expected) in rows {
+            let error = Value::from_bytes(text.as_bytes()).unwrap_err();
+            assert_eq!(error.to_string(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn closures_in_closures_are_numbered_to_a_limit() {
+        for (levels, is_certain) in [(16, true), (17, false)] {
+            let mut closures = b"i:5;".to_vec();
+            for _ in 0..levels {
+                closures = closure(&closures);
+            }
+            let text = [
+                b"a:2:{i:0;",
+                &closures[..],
+                format!("i:1;R:{};}}", levels + 2).as_bytes(),
+            ]
+            .concat();
+            let found = Value::from_bytes(&text);
+            assert_eq!(found.is_ok(), is_certain, "{levels}");
+            let typed = crate::php::from_slice::<serde::de::IgnoredAny>(&text);
+            assert_eq!(typed.is_ok(), is_certain, "{levels}");
+        }
+        for (levels, is_read) in [(16, true), (17, false)] {
+            let mut closures = b"a:1:{i:0;r:1;}".to_vec();
+            for _ in 0..levels {
+                closures = closure(&closures);
+            }
+            let value = Value::from_bytes(&closures).unwrap();
+            assert_eq!(value.has_reference(), is_read, "{levels}");
+        }
+    }
+
+    #[test]
+    fn values_are_equal_to_themselves_only() {
+        let closure = String::from_utf8(closure(b"i:5;")).unwrap();
+        #[rustfmt::skip]
+        let texts = [
+            "N;", "b:0;", "b:1;", "i:0;", "i:1;", "d:0;", "d:-0;", "d:NAN;", "d:0.1;", "d:0.10000000000000001;",
+            "s:1:\"a\";", "s:1:\"b\";", "a:0:{}", "a:1:{i:0;N;}", "a:1:{i:1;N;}", "a:1:{i:0;i:1;}", "a:2:{i:0;N;i:1;N;}",
+            "O:1:\"A\":0:{}", "O:1:\"B\":0:{}", "O:1:\"A\":1:{s:1:\"a\";N;}", "C:1:\"S\":1:{a}", "C:1:\"S\":1:{b}", &closure,
+            "E:3:\"A:B\";", "E:3:\"A:C\";",
+        ];
+        let values = || {
+            let texts = texts.map(|text| Value::from_bytes(text.as_bytes()).unwrap());
+            let references = [1, 2].map(|number| [Value::ObjectRef(number), Value::VarRef(number)]);
+            texts.into_iter().chain(references.into_iter().flatten())
+        };
+        for (i, value) in values().enumerate() {
+            for (j, other) in values().enumerate() {
+                assert_eq!(value == other, i == j, "{value:?} {other:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn values_have_a_kind_and_are_true_or_false_as_in_php() {
+        #[rustfmt::skip]
+        let rows = [
+            ("N;", "null", false),
+            ("b:0;", "a bool", false), ("b:1;", "a bool", true),
+            ("i:0;", "an int", false), ("i:-1;", "an int", true),
+            ("d:0;", "a float", false), ("d:-0;", "a float", false), ("d:0.5;", "a float", true), ("d:NAN;", "a float", true),
+            ("s:0:\"\";", "a string", false), ("s:1:\"0\";", "a string", false), ("s:2:\"00\";", "a string", true),
+            ("a:0:{}", "an array", false), ("a:1:{i:0;N;}", "an array", true),
+            ("O:1:\"A\":0:{}", "an object of class `A`", true),
+            ("C:1:\"A\":0:{}", "an object of class `A`", true),
+            ("E:3:\"A:B\";", "a case of enum `A`", true),
+        ];
+        for (text, kind, is_truthy) in rows {
+            let value = Value::from_bytes(text.as_bytes()).unwrap();
+            assert_eq!(value.kind_name(), kind, "{text}");
+            assert_eq!(value.is_truthy(), is_truthy, "{text}");
+        }
+        assert_eq!(Value::VarRef(1).kind_name(), "a reference");
+    }
+
+    #[test]
+    fn references_are_found_wherever_they_are() {
+        let closure = |body: &str| String::from_utf8(closure(body.as_bytes())).unwrap();
+        let rows = [
+            ("a:2:{i:0;i:1;i:1;R:2;}".to_owned(), true),
+            ("O:1:\"A\":1:{s:1:\"a\";a:1:{i:0;r:1;}}".to_owned(), true),
+            (closure("a:2:{i:0;i:5;i:1;R:3;}"), true),
+            (closure("O:1:\"A\":1:{s:1:\"a\";a:1:{i:0;i:5;}}"), false),
+            (closure("a:1:{i:0;r:1;}x"), false),
+            ("C:1:\"S\":4:{r:1;}".to_owned(), false),
+        ];
+        for (text, expected) in rows {
+            let value = Value::from_bytes(text.as_bytes()).unwrap();
+            assert_eq!(value.has_reference(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn values_of_arrays_are_found_by_key() {
+        let int = |value: Option<&Value>| value.and_then(Value::as_int);
+        let mut array = Array {
+            pairs: vec![
+                (Key::Int(7), Value::Int(1)),
+                ("k".into(), Value::Int(2)),
+                ("07".into(), Value::Int(3)),
+            ],
+        };
+        let rows: [(&[u8], _); 4] = [
+            (b"7", Some(1)),
+            (b"k", Some(2)),
+            (b"07", Some(3)),
+            (b"x", None),
+        ];
+        for (key, expected) in rows {
+            assert_eq!(int(array.get(key)), expected, "{key:?}");
+        }
+        array.pairs.push((Key::Int(7), Value::Int(4)));
+        assert_eq!(int(array.get(b"7")), Some(4));
+        assert!(!array.is_list());
+        let list: Array = [Value::Int(5), Value::Null].into_iter().collect();
+        assert!(list.is_list());
+        assert_eq!(Value::from(list).to_bytes(), b"a:2:{i:0;i:5;i:1;N;}");
+    }
+
+    #[test]
+    fn a_property_is_taken_out_of_a_text_as_a_value() {
+        let text = ObjectText::parse(b"O:1:\"A\":1:{s:1:\"a\";i:5;}").unwrap();
+        assert_eq!(text.value("a").unwrap(), Some(Value::Int(5)));
+        assert_eq!(text.value("b").unwrap(), None);
     }
 }

@@ -359,6 +359,29 @@ fn hostile(rng: &mut fastrand::Rng, depth: u32, numbers: &mut usize, out: &mut S
     .unwrap();
 }
 
+#[test]
+#[ignore = "needs php"]
+fn abbreviations_of_zones_have_the_offsets_of_php() {
+    let script = r#"foreach (array_keys(timezone_abbreviations_list()) as $name) {
+        $date = new DateTime('2024-01-02 03:04:05', new DateTimeZone($name));
+        echo strtoupper($name), ' ', $date->format('Y-m-d\TH:i:s.uP'), "\n";
+    }"#;
+    let output = Command::new("php").args(["-n", "-r", script]).output();
+    let output = output.expect("php runs");
+    assert!(output.status.success());
+    let lines = String::from_utf8(output.stdout).unwrap();
+    for line in lines.lines() {
+        let (name, expected) = line.split_once(' ').unwrap();
+        let date = php::Date {
+            date: "2024-01-02 03:04:05.000000".to_owned(),
+            timezone_type: 2,
+            timezone: name.to_owned(),
+        };
+        assert_eq!(date.to_iso_8601().as_deref(), Some(expected), "{name}");
+    }
+    assert!(lines.lines().count() > 140, "{lines}");
+}
+
 /// Changes some bytes.
 fn mutated(rng: &mut fastrand::Rng, text: &mut Vec<u8>) {
     for _ in 0..rng.usize(0..3) {
