@@ -393,8 +393,8 @@ impl<'de> Deserializer<'de> {
             }
             let value_start = reader.pos();
             match (PropertyName::parse(&name).name, reader.peek()?) {
-                (b"date", b's') => date = text(reader.token()?),
-                (b"timezone", b's') => timezone = text(reader.token()?),
+                (b"date", b's' | b'S') => date = text(reader.token()?),
+                (b"timezone", b's' | b'S') => timezone = text(reader.token()?),
                 (b"timezone_type", b'i') => timezone_type = Some(reader.token()?),
                 (_, b'a' | b'O') => {
                     let end = self
@@ -1445,8 +1445,14 @@ mod tests {
         assert_eq!(value, expected);
         assert_eq!(value["d"]["$date"], "2024-01-02T03:04:05.000000+00:00");
         assert_eq!(value["m"]["$model"], "U");
-        let escaped = bytes.replace("s:5:\"class\"", "S:5:\"cl\\61ss\"");
-        assert_eq!(read(&escaped), Ok(value));
+        for (plain, escaped) in [
+            ("s:5:\"class\"", "S:5:\"cl\\61ss\""),
+            ("s:26:\"2024", "S:26:\"\\32024"),
+            ("s:3:\"UTC\"", "S:3:\"UT\\43\""),
+        ] {
+            let escaped = bytes.replace(plain, escaped);
+            assert_eq!(read(&escaped).as_ref(), Ok(&value), "{escaped}");
+        }
     }
 
     #[test]
