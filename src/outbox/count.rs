@@ -319,4 +319,41 @@ mod tests {
         assert_eq!(outgoing.queue, "orders");
         assert_eq!(worker.for_php(&other).connection, "sqs");
     }
+
+    #[test]
+    fn ends_that_are_counted_leave_marks_and_php_counts_the_others() {
+        use Recorded::{AlreadyCounted, Counted, CountedFirst, NeedsPhp, NoBatch};
+        let ended = |uuid: &str| Ended {
+            uuid: uuid.to_owned(),
+            outcome: JobOutcome::Succeeded,
+            token: String::new(),
+        };
+        let noted = |uuid: &str| Stored {
+            record: uuid.as_bytes().to_vec(),
+            what: Count {
+                batch: "b".to_owned(),
+                ended: ended(uuid),
+                connection: None,
+                queue: None,
+                message: None,
+                name: None,
+                trace: None,
+            },
+        };
+        let counts = ["1", "2", "3", "4", "5"].map(noted).into();
+        let recorded = vec![Counted, NeedsPhp, AlreadyCounted, NoBatch, CountedFirst];
+        let mut taken = Vec::new();
+        let (marked, for_php) = sorted(counts, recorded, &mut taken);
+        assert_eq!(marked, ["1", "3", "5"].map(ended));
+        assert_eq!(ends(&for_php), [ended("2")]);
+        assert_eq!(taken, [b"1", b"3", b"4", b"5"]);
+
+        let counted = |record: &[u8], uuids: &[&str]| Stored {
+            record: record.to_vec(),
+            what: uuids.iter().map(|uuid| ended(uuid)).collect(),
+        };
+        let (records, ends) = apart(vec![counted(b"r", &["1", "2"]), counted(b"s", &["3"])]);
+        assert_eq!(records, [b"r", b"s"]);
+        assert_eq!(ends, ["1", "2", "3"].map(ended));
+    }
 }

@@ -343,4 +343,17 @@ mod tests {
         );
         assert_eq!(elapsed, FAILING + Duration::from_secs(3));
     }
+
+    #[test]
+    fn the_recorder_knows_of_how_many_failures_php_still_writes() {
+        let (failing, receiver) = watch::channel(0);
+        let (_, passes) = watch::channel(Sweeps::default());
+        let recordings = Recordings::new(passes, Arc::new(failing));
+        let (first, second) = (recordings.failing(), recordings.failing());
+        assert_eq!(*receiver.borrow(), 2);
+        drop(first);
+        assert_eq!(*receiver.borrow(), 1);
+        drop(second);
+        assert_eq!(*receiver.borrow(), 0);
+    }
 }

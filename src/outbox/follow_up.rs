@@ -176,4 +176,9 @@ mod tests {
             assert_eq!(read.payload().as_deref(), Some(payload));
         }
     }
+
+    #[test]
+    fn each_end_of_a_job_has_a_token_of_its_own() {
+        assert_ne!(random_token(), random_token());
+    }
 }

@@ -683,4 +683,24 @@ pub(super) mod tests {
         assert_eq!(following.await.unwrap(), DrainStatus::Failed);
         assert_eq!(queue.spool(Spool::FollowUps).len(), 1);
     }
+
+    #[test]
+    fn records_that_stay_are_added_up() {
+        let left = |done| match done {
+            Done::All => Some(0),
+            Done::Left(left) => Some(left),
+            Done::Lost | Done::Unreachable(_) => None,
+        };
+        let rows = [
+            (Done::All, 0, Some(0)),
+            (Done::All, 2, Some(2)),
+            (Done::Left(3), 0, Some(3)),
+            (Done::Left(3), 2, Some(5)),
+            (Done::Lost, 2, None),
+        ];
+        for (done, more, expected) in rows {
+            assert_eq!(left(done.and_left(more)), expected, "{more} more");
+        }
+        assert!(matches!(Done::All.and_left(0), Done::All));
+    }
 }

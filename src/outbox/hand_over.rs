@@ -436,3 +436,31 @@ fn fields(trace: Option<&TraceFields>) -> Vec<(Box<str>, Box<RawValue>)> {
     };
     trace.into_iter().flatten().filter_map(json).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::payload::Payload;
+
+    #[test]
+    fn closures_of_artisand_are_told_from_those_of_the_app() {
+        let closure = "Illuminate\\Queue\\CallQueuedClosure";
+        let rows = [
+            (closure, "App\\Jobs\\X", true),
+            (closure, NAMELESS, true),
+            (closure, "Closure (web.php:12)", false),
+            ("App\\Jobs\\X", "App\\Jobs\\X", false),
+            ("App\\Jobs\\X", NAMELESS, false),
+        ];
+        for (class, name, expected) in rows {
+            let command = format!("O:{}:\"{class}\":0:{{}}", class.len());
+            let payload = serde_json::json!({
+                "displayName": name,
+                "job": "Illuminate\\Queue\\CallQueuedHandler@call",
+                "data": {"commandName": class, "command": command},
+            });
+            let payload = Payload::parse(payload.to_string().as_bytes()).unwrap();
+            assert_eq!(is_closure(&payload), expected, "{class} {name}");
+        }
+    }
+}

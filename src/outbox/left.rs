@@ -68,3 +68,37 @@ impl Left {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outbox::lease::DrainStatus::{All, Failed, Later};
+
+    #[test]
+    fn records_are_clear_once_a_pass_that_began_after_them_has_done_all_or_failed() {
+        let left = Left::default();
+        let mut changes = left.changes();
+        assert!(left.is_clear());
+        left.note();
+        left.note();
+        let rows = [
+            // records when the pass began, its end => all clear, a change
+            (1, All, false, true),
+            (1, All, false, false),
+            (2, Later, false, false),
+            (2, Failed, true, true),
+            (2, Later, false, true),
+            (2, All, true, true),
+        ];
+        for (noted, drained, is_clear, is_change) in rows {
+            left.pass_ended(noted, drained);
+            assert_eq!(left.is_clear(), is_clear, "{noted} {drained:?}");
+            assert_eq!(
+                changes.has_changed().unwrap(),
+                is_change,
+                "{noted} {drained:?}"
+            );
+            changes.mark_unchanged();
+        }
+    }
+}
