@@ -10,9 +10,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::LazyLock;
 
-use memchr::memmem::Finder;
 use serde::de::value::{MapDeserializer, SeqDeserializer};
 use serde::de::{
     self, DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
@@ -23,7 +21,7 @@ use serde::forward_to_deserialize_any;
 use super::JobContext;
 use super::view::{self, Bytes};
 use crate::payload::{self, Command, Data, Kind, Payload};
-use crate::php;
+use crate::php::{self, PropertyScan};
 
 /// An input that does not fit the handler's type.
 #[derive(Debug, thiserror::Error)]
@@ -215,8 +213,10 @@ fn pick<'de, S: DeserializeSeed<'de>>(
 /// The arguments of a listener that were serialized separately, a form that PHP still reads.
 fn old_arguments(command: &[u8]) -> Option<Vec<u8>> {
     // Nearly all listeners have a list there: check for that without parsing.
-    static DATA: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new(b"s:4:\"data\";s:"));
-    DATA.find(command)?;
+    static DATA: PropertyScan = PropertyScan::public("data");
+    if !DATA.may_be_string(command) {
+        return None;
+    }
     whole(
         command,
         Property {

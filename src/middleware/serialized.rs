@@ -6,8 +6,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use memchr::memmem;
-
 use super::{
     DEFAULT_REDIS, Debounce, RateLimited, SkipIfBatchCancelled, ThrottlesExceptions,
     WithoutOverlapping,
@@ -17,7 +15,7 @@ use crate::handler::{
 };
 use crate::payload::{Command, Kind};
 use crate::php::json::Graph;
-use crate::php::{ClassName, Object, Value};
+use crate::php::{ClassName, Object, PropertyScan, Value};
 
 /// Why artisand cannot run a job as PHP would.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -60,10 +58,11 @@ pub(crate) fn in_payload(
     debounce: Option<&Debounce>,
     services: &Services,
 ) -> Result<Pipeline, NotInRust> {
+    static OF_JOB: PropertyScan = PropertyScan::of_any_visibility("middleware");
+    static OWNER: PropertyScan = PropertyScan::of_any_visibility("debounceOwner");
     let bytes = command.as_bytes();
-    let has_middleware = says_something(bytes, "middleware");
-    let is_debounced =
-        services.version.is_at_least(13, 6) && says_something(bytes, "debounceOwner");
+    let has_middleware = OF_JOB.may_hold_something(bytes);
+    let is_debounced = services.version.is_at_least(13, 6) && OWNER.may_hold_something(bytes);
     if !has_middleware && !is_debounced {
         return Ok(pipeline.clone());
     }
@@ -116,16 +115,6 @@ fn chooses_store(command: &Command, job: &Object, graph: &Graph<'_>, services: &
     let manifest = services.manifest.as_ref();
     let class = manifest.and_then(|manifest| manifest.class(class));
     class.is_some_and(|class| class.debounce_via)
-}
-
-/// Whether a property of this name may have a value. `true` may be wrong, `false` never is.
-fn says_something(bytes: &[u8], name: &str) -> bool {
-    let name = format!("{name}\";");
-    memmem::find_iter(bytes, &name).any(|at| {
-        let value = &bytes[at + name.len()..];
-        let nothing: [&[u8]; 3] = [b"N;", b"a:0:", b"s:0:"];
-        !nothing.iter().any(|nothing| value.starts_with(nothing))
-    })
 }
 
 /// The properties of a middleware object.

@@ -108,7 +108,7 @@ impl Carried {
         let text = object.get(property).map_err(uneditable(FINISHED))?;
         let Some(text) = text else {
             return Ok(Self {
-                text: b"N;".to_vec(),
+                text: php::NULL.to_vec(),
                 value: Value::Null,
             });
         };

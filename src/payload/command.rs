@@ -1,12 +1,11 @@
 //! The serialized object inside a payload.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-use memchr::memmem::Finder;
 use serde::de::DeserializeOwned;
 
 use super::{Data, Error, Payload};
-use crate::php::{self, ClassName, Value};
+use crate::php::{self, ClassName, PropertyScan, Value};
 
 /// A serialized PHP object, plain or decrypted.
 #[derive(Debug, Clone)]
@@ -75,8 +74,8 @@ impl Command {
     /// `Illuminate\Bus\Batchable::batch`.
     pub fn batch_id(&self) -> Result<Option<String>, php::Error> {
         // Most jobs have no batch: check for that without parsing.
-        static NAME: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new(b"\"batchId\""));
-        if NAME.find(self.as_bytes()).is_none() {
+        static BATCH_ID: PropertyScan = PropertyScan::public("batchId");
+        if !BATCH_ID.may_exist(self.as_bytes()) {
             return Ok(None);
         }
         let value = self.to_value()?;

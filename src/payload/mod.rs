@@ -65,7 +65,7 @@ pub use trace::{SpanIds, Trace, TraceContext};
 pub use version::Version;
 pub use version::VersionError;
 
-use crate::php::Value;
+use crate::php::{self, Value};
 use crate::shown::name;
 use crate::time::UnixSeconds;
 use json::{JsonError, Reader, Token};
@@ -326,7 +326,8 @@ impl Payload {
     ///
     /// Since 8.19 Laravel checks the first two bytes.
     pub fn is_encrypted(&self) -> bool {
-        matches!(&self.data, Data::Command { command, was_encrypted: false, .. } if !command.starts_with(b"O:"))
+        let object = php::OBJECT.as_bytes();
+        matches!(&self.data, Data::Command { command, was_encrypted: false, .. } if !command.starts_with(object))
     }
 
     /// Whether [`decrypt`](Self::decrypt) has replaced the encrypted form by the object.

@@ -41,6 +41,7 @@ pub(crate) mod json;
 pub mod json;
 pub mod loose;
 mod read;
+mod scan;
 mod ser;
 mod slots;
 mod text;
@@ -56,6 +57,7 @@ pub(crate) use inside::*;
 #[cfg(feature = "internals")]
 pub use inside::*;
 pub(crate) use int::int_of;
+pub(crate) use scan::PropertyScan;
 pub use ser::to_vec;
 pub use text::MAX_DEPTH;
 pub use value::{Array, Custom, EnumCase, Float, Key, Object, Value};
@@ -66,6 +68,12 @@ mod inside {
     pub use super::edit::{EditError, ObjectText};
     pub use super::error::{Category, Kind, Segment};
 }
+
+/// The text of null.
+pub(crate) const NULL: &[u8] = b"N;";
+
+/// What the text of an object begins with, unless its class serializes itself or is an enum.
+pub(crate) const OBJECT: &str = "O:";
 
 /// Reads the class name that a serialized object begins with, and nothing more.
 pub(crate) fn leading_class(bytes: &[u8]) -> Result<&str, Error> {

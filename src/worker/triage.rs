@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::handler::{Handler, JobContext, JobInfo, Pipeline, panic_text};
 use crate::middleware::in_payload;
 use crate::payload::{Command, JobUuid, Kind, Payload, Target};
-use crate::php::ClassName;
+use crate::php::{self, ClassName};
 use crate::queue::QueueName;
 use crate::routing::{Mode, OnMismatch, Route, UnmappedPolicy};
 use crate::shown::with_causes;
@@ -399,7 +399,8 @@ impl From<Route> for Found {
 /// The text that Laravel writes into a payload of this class with a plain command.
 fn needle(class: &str) -> Vec<u8> {
     let class = serde_json::to_string(class).expect("text is always JSON");
-    format!("\"commandName\":{class},\"command\":\"O:").into_bytes()
+    let object = php::OBJECT;
+    format!("\"commandName\":{class},\"command\":\"{object}").into_bytes()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,9 +1,11 @@
-//! Imports point down only: the table of docs/architecture.md, checked on every `use crate::..`; and no files use each other
-//! in a circle.
+//! Imports point down only: the table of docs/architecture.md, checked on every `use crate::..`; no files use each
+//! other in a circle; and only `php` knows the bytes of PHP's `serialize`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
+
+use regex::Regex;
 
 mod paths;
 
@@ -102,6 +104,22 @@ fn no_files_use_each_other_in_a_circle() {
                 let names = names.join(", ");
                 writeln!(wrong, "  {from} uses {names} of {to}").unwrap();
             }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+#[test]
+fn only_php_knows_the_bytes_of_serialized_values() {
+    // A value at the start of a string, behind another value or a quote, or as the first one in braces.
+    let value = Regex::new(r#"(^|[;"}]|:\{)(N;|[abdisSOCErR]:(\d|\{|$))"#).unwrap();
+    let mut wrong = String::new();
+    for (file, string) in Tree::read(&project().join("src")).strings() {
+        let string = string.replace('\\', "").replace("{{", "{");
+        // The payloads of the benchmark are recorded as a whole.
+        let is_allowed = file.starts_with("php/") || file == "cli/bench/payload.rs";
+        if !is_allowed && value.is_match(&string) {
+            writeln!(wrong, "{file}: {string}").unwrap();
         }
     }
     assert!(wrong.is_empty(), "{wrong}");

@@ -20,14 +20,11 @@ pub(crate) mod refusal;
 mod steps;
 pub(crate) mod unique;
 
-use std::sync::LazyLock;
-
-use memchr::memmem::Finder;
-
 use crate::batch::JobOutcome;
 use crate::handler::dispatch::Planned;
 use crate::handler::{ChainEdit, FailureText, JobInfo};
 use crate::payload::{Chain, Command, Payload, Version};
+use crate::php::PropertyScan;
 use crate::queue::{Effect, QueueName};
 use crate::routing::Telling;
 use crate::shown::with_causes;
@@ -62,19 +59,12 @@ fn chain(command: &Command, version: Version) -> Result<Option<Chain>, Refusal> 
 
 /// Whether a command may carry a chain; `false` is certain.
 fn has_chain(command: &[u8]) -> bool {
-    const EMPTY: &[u8] = b"s:7:\"chained\";a:0:{}";
-    // Made once: making a searcher takes longer than searching a command.
-    static CHAIN: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("chain"));
-    static ESCAPED: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("S:7:"));
-    if CHAIN.find(command).is_none() {
-        return ESCAPED.find(command).is_some();
-    }
+    static CHAINED: PropertyScan = PropertyScan::of_any_visibility("chained");
+    static CALLBACKS: PropertyScan = PropertyScan::of_any_visibility("chainCatchCallbacks");
     // Up to Laravel 9.3 every job has the property, mostly empty.
-    let chained = memchr::memmem::find_iter(command, b"chained\"").count();
-    let empty = memchr::memmem::find_iter(command, EMPTY).count();
-    chained > empty
-        || memchr::memmem::find(command, b"chainCatchCallbacks\";a:").is_some()
-        || ESCAPED.find(command).is_some()
+    CHAINED.may_hold_something(command)
+        || CALLBACKS.may_be_array(command)
+        || CHAINED.may_be_escaped(command)
 }
 
 /// What follows a failure.

@@ -2,6 +2,7 @@
 
 use crate::handler::{ChainEdit, JobInfo};
 use crate::payload::{Chain, Command, JobUuid};
+use crate::php;
 use crate::queue::{Effect, Push};
 use crate::shown::with_causes;
 use crate::worker::app_context::AppContext;
@@ -98,7 +99,7 @@ impl Completion {
     ) -> Result<Chain, String> {
         let read = || {
             let command = Command::of(&info.payload).ok().flatten();
-            let bytes = command.as_ref().map_or(&b"N;"[..], Command::as_bytes);
+            let bytes = command.as_ref().map_or(php::NULL, Command::as_bytes);
             Chain::read(bytes, app.services.version)
         };
         let chain = self.chain.as_deref().cloned().map_or_else(read, Ok);

@@ -13,7 +13,7 @@ use crate::cache::{self, Cache, name};
 use crate::handler::{BoxError, BoxFuture, JobContext, Middleware, Next, Services};
 use crate::outbox::follow_up::FollowUp;
 use crate::payload::{Command, Kind, Payload, Version};
-use crate::php::{ClassName, Value};
+use crate::php::{ClassName, PropertyScan, Value};
 use crate::queue::{self, Effect, QueueName};
 use crate::shown::with_causes;
 use crate::worker::app_context::AppContext;
@@ -357,13 +357,13 @@ fn is_lock_of(key: &str, class: &str, display_name: &str) -> bool {
 
 /// Whether a listener or a broadcast declares itself unique, and if so, whether only until it runs.
 fn unique_wrapper(services: &Services, command: &Command) -> Result<Option<bool>, String> {
-    const LISTENER: &[u8] = b"\"shouldBeUnique\";b:1;";
+    static FLAG: PropertyScan = PropertyScan::public("shouldBeUnique");
     if *command.class() == *UNIQUE_BROADCAST_EVENT {
         return Ok(Some(false));
     }
     let may_be = Kind::of_class(command.class()) == Kind::Listener
         && services.version.is_at_least(12, 50)
-        && memchr::memmem::find(command.as_bytes(), LISTENER).is_some();
+        && FLAG.may_be_true(command.as_bytes());
     if !may_be {
         return Ok(None);
     }
@@ -377,7 +377,8 @@ fn unique_wrapper(services: &Services, command: &Command) -> Result<Option<bool>
 
 /// The owner that the object itself names, since Laravel 13.24.
 fn owner_in(command: &Command) -> Result<Option<String>, String> {
-    if memchr::memmem::find(command.as_bytes(), b"\"uniqueLockOwner\";s:").is_none() {
+    static OWNER: PropertyScan = PropertyScan::public("uniqueLockOwner");
+    if !OWNER.may_be_string(command.as_bytes()) {
         return Ok(None);
     }
     let value = command.to_value().map_err(|error| with_causes(&error))?;

@@ -1,7 +1,7 @@
 //! Which file uses which: `use` declarations and paths of Rust source, resolved to files.
 //!
-//! No compiler: tokens without comments, strings and what is only for tests. A name leads through re-exports to the
-//! file that defines it. Calls of methods are not seen.
+//! No compiler: tokens without comments and what is only for tests. A name leads through re-exports to the file that
+//! defines it. Calls of methods are not seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -78,6 +78,17 @@ impl Tree {
             all.insert(self.name(module), used);
         }
         all
+    }
+
+    /// The strings in all files, each with its file.
+    pub(super) fn strings(&self) -> impl Iterator<Item = (String, &str)> {
+        self.files.iter().flat_map(|(module, file)| {
+            let strings = file
+                .tokens
+                .iter()
+                .filter_map(|token| token.strip_prefix('"'));
+            strings.map(|string| (self.name(module), string))
+        })
     }
 
     fn name(&self, module: &Module) -> String {
@@ -217,7 +228,7 @@ fn child(module: &Module, name: &str) -> Module {
     module
 }
 
-/// Words and signs, without comments, strings and characters.
+/// Words, signs, and strings after a `"`, without comments and characters.
 fn tokens(text: &str) -> Vec<String> {
     let chars: Vec<char> = text.chars().collect();
     let at = |place: usize| chars.get(place).copied().unwrap_or('\0');
@@ -234,7 +245,9 @@ fn tokens(text: &str) -> Vec<String> {
             }
             place += 2;
         } else if c == '"' {
-            place = after_string(&chars, place);
+            let end = after_string(&chars, place);
+            tokens.push(chars[place..end - 1].iter().collect());
+            place = end;
         } else if c == '\'' {
             // A character, or a lifetime.
             if at(place + 1) == '\\' {
@@ -256,10 +269,13 @@ fn tokens(text: &str) -> Vec<String> {
             let hashes = chars[place..].iter().take_while(|c| **c == '#').count();
             if matches!(&*word, "r" | "br") && at(place + hashes) == '"' {
                 let end = ["\"", &"#".repeat(hashes)].concat();
-                place += hashes + 1;
+                place += hashes;
+                let start = place;
+                place += 1;
                 while !chars[place..].starts_with(&end.chars().collect::<Vec<_>>()) {
                     place += 1;
                 }
+                tokens.push(chars[start..place].iter().collect());
                 place += end.len();
             } else if word == "b" && matches!(at(place), '"' | '\'') {
                 // The string or the character follows.
@@ -501,6 +517,8 @@ fn paths_lead_to_the_files_that_define_a_name() {
     ];
     let texts = files.map(|(path, text)| (Path::new("/src").join(path), text.to_owned()));
     let tree = Tree::of(Path::new("/src"), texts.into());
+    let strings: Vec<_> = tree.strings().map(|(_, string)| string).collect();
+    assert_eq!(strings, ["crate::b::No", "\"crate::b::No"]);
     let uses = tree.uses();
     let of = |file: &str| uses[file].keys().map(String::as_str).collect::<Vec<_>>();
     assert_eq!(of("a/mod.rs"), ["a/one.rs", "a/two.rs"]);
