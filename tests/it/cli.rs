@@ -3,8 +3,8 @@
 use std::process::{Command, Output};
 
 use crate::harness::fixtures;
-use crate::harness::process::{ManagedChild, Workplace, artisand};
-use crate::harness::redis::RedisServer;
+use crate::harness::process::{ManagedChild, Workplace, artisand, install_program};
+use crate::harness::redis::{RedisServer, free_port};
 
 const PREFIX: &str = "laravel-database-";
 
@@ -250,12 +250,7 @@ fn mistakes_in_handlers_are_said_clearly() {
 
 #[test]
 fn wrong_usage_and_servers_that_are_not_there_are_said_clearly() {
-    let closed_port = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
-        .to_string();
+    let closed_port = free_port().to_string();
     let bare = |args: &[&str]| {
         let mut command = artisand(args);
         command.env("REDIS_PREFIX", "");
@@ -1247,8 +1242,8 @@ fn a_manifest_with_secrets_is_written_to_a_file_that_was_not_there() {
     );
     let mark = "---artisand-manifest---";
     let php = format!("#!/bin/sh\ncat > /dev/null\necho '{mark}{answer}{mark}'\n");
-    std::fs::write(at("php"), php).unwrap();
-    std::fs::set_permissions(at("php"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::write(at("php.sh"), php).unwrap();
+    install_program(&at("php.sh"), &at("php"));
     // The shell replaces itself with artisand, so its process id is known beforehand.
     let script = r#"printf theirs > planted
 ln -s planted "$1.$$" && ln -s planted other && exec "$0" manifest --app . --with-secrets --php ./php --output "$1""#;

@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore};
 
-use crate::harness::redis::RedisServer;
+use crate::harness::redis::{RedisServer, free_port};
 use crate::harness::sql::{Engine, MariaDbServer, PostgresServer, SqlServer};
 
 fn queue(options: &RedisOptions) -> RedisQueue {
@@ -95,11 +95,7 @@ async fn a_server_that_comes_back_is_used_again() {
 
 #[tokio::test]
 async fn a_connection_that_never_was_says_where() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let port = free_port();
     let address = RedisAddress::Tcp("127.0.0.1".into(), port);
     let error = queue(&RedisOptions {
         address,

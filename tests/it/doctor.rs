@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::harness::process::artisand;
-use crate::harness::redis::RedisServer;
+use crate::harness::redis::{RedisServer, free_port};
 
 /// An app with its cache and failed jobs in files, and a mapping for one class.
 struct App(TempDir);
@@ -255,9 +255,7 @@ fn mappings_of_what_is_not_there_are_found_and_said_at_the_start() {
     }
     let composer = r#"{"autoload": {"psr-4": {"App\\": "app/"}}}"#;
     std::fs::write(app.path("composer.json"), composer).unwrap();
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = closed.local_addr().unwrap().port();
-    drop(closed);
+    let port = free_port();
     let toml = std::fs::read_to_string(app.path("artisand.toml")).unwrap();
     let (head, _) = toml.split_once("[[map]]").unwrap();
     let toml = format!(

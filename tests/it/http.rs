@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::harness::process::{ManagedChild, Workplace, eventually};
-use crate::harness::redis::RedisServer;
+use crate::harness::redis::{RedisServer, free_port};
 use crate::tls::certificate;
 use crate::worker::{name, options, payload, queue, router, run, sizes};
 
@@ -321,9 +321,7 @@ async fn the_status_of_an_answer_is_the_verdict() {
 
 #[tokio::test]
 async fn a_server_that_cannot_be_reached_is_an_exception_that_says_so() {
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = nobody.local_addr().unwrap();
-    drop(nobody);
+    let address = format!("127.0.0.1:{}", free_port());
     let (result, _) = attempt(&handler(&to(format!(
         "http://user:s3cr3t@{address}/x?k=s3cr3t"
     ))))

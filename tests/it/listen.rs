@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::process::{
-    ManagedChild, Workplace, artisand, eventually, is_alive, poll, processes,
+    ManagedChild, Workplace, artisand, eventually, install_program, is_alive, poll, processes,
 };
 use crate::harness::redis::RedisServer;
 use crate::worker::payload;
@@ -179,19 +179,11 @@ fn a_build_that_fails_leaves_the_worker_as_it_is() {
     listener.succeeds_within(SOON);
 }
 
-/// Copies artisand in a process of its own: what other tests start meanwhile would inherit the file, open for writing,
-/// and until they run their own programs the system would not run this one ("text file busy").
-fn copy_program_to(path: &Path) {
-    let mut copy = std::process::Command::new("cp");
-    let status = copy.arg(env!("CARGO_BIN_EXE_artisand")).arg(path).status();
-    assert!(status.unwrap().success());
-}
-
 #[test]
 fn a_program_that_was_built_anew_takes_over() {
     let mut scene = Scene::new("first");
     let program = scene.path("program");
-    copy_program_to(&program);
+    install_program(Path::new(env!("CARGO_BIN_EXE_artisand")), &program);
     let command = scene
         .workplace
         .artisand(&["queue:listen", "redis", "--sleep=0.1"]);
@@ -215,7 +207,7 @@ fn a_program_that_was_built_anew_takes_over() {
     scene.expect(&listener, &["first", "end", "first", "end"]);
     assert_eq!(scene.workers(), before);
     let new = scene.path("new");
-    copy_program_to(&new);
+    install_program(Path::new(env!("CARGO_BIN_EXE_artisand")), &new);
     std::fs::rename(&new, &program).unwrap();
     expect_said(
         &listener,

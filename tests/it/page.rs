@@ -1,7 +1,7 @@
 //! The page's requests, as programs and foreign pages send them; `live/page.rs` has a browser.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use artisand::payload::CALL_QUEUED_HANDLER;
@@ -38,17 +38,12 @@ impl Served {
 
     fn at(host: &str, http: &str, env: &[(&str, &str)]) -> Self {
         let redis = RedisServer::start();
-        let port = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
-        let rest = format!("[http]\nlisten = \"{host}:{port}\"\n{http}\n{MAPPINGS}");
+        let rest = format!("[http]\nlisten = \"{host}:0\"\n{http}\n{MAPPINGS}");
         let workplace = Workplace::new(&redis, "", 90, &rest);
-        let mut command = workplace.artisand(&["queue:work", "redis", "--queue=high,low"]);
+        let mut command = workplace.artisand(&["queue:work", "redis", "--queue=high,low", "-vv"]);
         command.envs(env.iter().copied());
         let worker = ManagedChild::spawn(command);
-        let address = format!("127.0.0.1:{port}");
+        let address = format!("127.0.0.1:{}", worker.serves_at().port());
         let served = Self {
             redis,
             workplace,

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::harness::fixtures::project;
 use crate::harness::process::{ManagedChild, Workplace, eventually, poll};
-use crate::harness::redis::RedisServer;
+use crate::harness::redis::{RedisServer, free_port};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -521,10 +521,9 @@ fn prometheus_takes_the_figures_and_what_is_made_of_them_names_no_others() {
         redis.query::<()>(&[b"RPUSH", b"queues:default", &named(name, class, id)]);
     }
     let workplace = Workplace::new(&redis, "", 90, MAPPINGS);
-    let address = |listener: TcpListener| listener.local_addr().unwrap().to_string();
-    let served = address(TcpListener::bind("127.0.0.1:0").unwrap());
-    let listen = format!("--metrics={served}");
-    let mut worker = ManagedChild::spawn(workplace.artisand(&["queue:work", "redis", &listen]));
+    let args = ["queue:work", "redis", "--metrics=127.0.0.1:0", "-vv"];
+    let mut worker = ManagedChild::spawn(workplace.artisand(&args));
+    let served = worker.serves_at().to_string();
     let config = workplace.path().join("prometheus.yml");
     let rules = rules.display();
     std::fs::write(
@@ -534,7 +533,8 @@ fn prometheus_takes_the_figures_and_what_is_made_of_them_names_no_others() {
         ),
     )
     .unwrap();
-    let own = address(TcpListener::bind("127.0.0.1:0").unwrap());
+    // Prometheus does not tell which port it was given.
+    let own = format!("127.0.0.1:{}", free_port());
     let mut prometheus = Command::new("prometheus");
     prometheus
         .arg(format!("--config.file={}", config.display()))

@@ -10,7 +10,7 @@ use artisand::queue::{Queue as _, QueueName, RedisQueue, RedisQueueOptions};
 
 use crate::harness::cluster::Cluster;
 use crate::harness::process::artisand;
-use crate::harness::redis::{FREE_PORT, RedisServer};
+use crate::harness::redis::{FREE_PORT, RedisServer, free_port};
 
 fn queue(options: &RedisOptions) -> RedisQueue {
     RedisQueue::new(Redis::new(options).unwrap(), RedisQueueOptions::default())
@@ -60,12 +60,7 @@ fn tls_is_used_and_a_stranger_is_not_trusted() {
     let directory = tempfile::tempdir().unwrap();
     certificate(directory.path());
     let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
-        .to_string();
+    let port = free_port().to_string();
     let (certificate, key) = (path("cert.pem"), path("key.pem"));
     let tls = [
         "--tls-port",

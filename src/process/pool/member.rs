@@ -614,8 +614,7 @@ impl Member {
         let (said, kill) = (&given.said, &given.kill);
         let mut taken_by = Some(given.taken_by);
         let mut may_send = true;
-        let mut is_killed = false;
-        let mut is_refused = false;
+        let (mut is_killed, mut is_refused) = (false, false);
         let mut signals = pool.signals.subscribe();
         loop {
             let begins_by = self.ahead.as_ref().map(|ahead| ahead.until);

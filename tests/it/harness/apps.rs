@@ -29,6 +29,13 @@ pub(crate) struct Apps {
 impl Apps {
     /// Makes the apps.
     pub(crate) fn make(version: u8) -> Self {
+        let apps = Self::make_these(version, &[]);
+        assert!(apps.list.len() >= 20, "{}", apps.list.len());
+        apps
+    }
+
+    /// Makes those of these names, or all if none is named.
+    pub(crate) fn make_these(version: u8, names: &[&str]) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let directory = format!(
@@ -36,7 +43,8 @@ impl Apps {
             std::process::id()
         );
         let version = version.to_string();
-        let made = php("apps/make", &[&version, &directory], &[], None);
+        let args = [&[&*version, &directory][..], names].concat();
+        let made = php("apps/make", &args, &[], None);
         let read = |line: &str| {
             let mut parts = line.split('\t');
             let mut next = || parts.next().unwrap().to_owned();
@@ -46,8 +54,7 @@ impl Apps {
                 here: next().into(),
             }
         };
-        let list: Vec<App> = made.lines().map(read).collect();
-        assert!(list.len() >= 20, "{made}");
+        let list = made.lines().map(read).collect();
         Self { version, list }
     }
 

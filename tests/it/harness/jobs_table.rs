@@ -13,6 +13,8 @@ use super::stores::{Databases, Kind, Settings};
 /// An empty database with the tables `jobs`, `failed_jobs` and `cache_locks`.
 pub(crate) struct JobsTable {
     options: DatabaseOptions,
+    /// Environment of an app that uses it; `SQLite` has its file elsewhere.
+    pub(crate) settings: Settings,
     /// Holds the file of `SQLite`.
     _home: TempDir,
     _servers: Arc<Databases>,
@@ -32,6 +34,7 @@ impl JobsTable {
         }
         Self {
             options,
+            settings,
             _home: home,
             _servers: servers,
         }

@@ -142,6 +142,11 @@ impl Laravel {
         cell.get_or_init(find).clone()
     }
 
+    /// Where the root of this version has the app, below that root; empty if the app is where this machine has it.
+    pub(crate) fn copy(&self) -> &'static str {
+        copy_of_the_app(self.version)
+    }
+
     /// The manifest of this app, with paths as this machine sees them.
     pub(crate) fn manifest(&self) -> Value {
         json!({

@@ -1,6 +1,7 @@
 //! Child processes that end with their test.
 
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -11,6 +12,9 @@ use tempfile::{NamedTempFile, TempDir};
 use super::fixtures::project;
 use super::laravel::Laravel;
 use super::redis::RedisServer;
+
+/// Many times longer than needed: the machine may be busy with other tests.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A process whose output goes to files, killed on drop.
 pub(crate) struct ManagedChild {
@@ -89,6 +93,19 @@ impl ManagedChild {
         read_lossy(self.stderr.path())
     }
 
+    /// Where a worker with `-vv` serves its page and its metrics, once it does: it was told `127.0.0.1:0`, so that no
+    /// other process can have taken the port.
+    pub(crate) fn serves_at(&self) -> SocketAddr {
+        let found = poll(PATIENCE, || {
+            let log = self.stderr();
+            let mut lines = log.lines();
+            let line = lines.find(|line| line.contains("serving metrics and probes"))?;
+            let (_, address) = line.split_once("address=")?;
+            address.split_whitespace().next()?.parse().ok()
+        });
+        found.unwrap_or_else(|| panic!("it serves nowhere: {}", self.describe()))
+    }
+
     /// Command and output, for messages.
     pub(crate) fn describe(&self) -> String {
         format!(
@@ -128,6 +145,11 @@ pub(crate) fn is_alive(pid: u32) -> bool {
 /// Whether a process of this id waits for something.
 pub(crate) fn is_asleep(pid: u32) -> bool {
     stat(pid).is_some_and(|(state, _)| state == 'S')
+}
+
+/// Whether a process of this id was stopped by a signal.
+pub(crate) fn is_stopped(pid: u32) -> bool {
+    stat(pid).is_some_and(|(state, _)| state == 'T')
 }
 
 /// Living processes whose command line matches; its words end with NUL.
@@ -222,6 +244,16 @@ pub(crate) fn artisand(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_artisand"));
     without_settings(&mut command).args(args);
     command
+}
+
+/// Copies a file to where it can be run at once, by a process of its own.
+///
+/// What other tests start meanwhile would inherit a file that this process has open for writing, and until they run
+/// their own programs the system would not run this one ("text file busy").
+pub(crate) fn install_program(from: &Path, to: &Path) {
+    let mut install = Command::new("install");
+    let status = install.arg("--mode=755").args([from, to]).status();
+    assert!(status.unwrap().success());
 }
 
 /// Says what a test has done or not, past the harness, which shows nothing of tests that pass.

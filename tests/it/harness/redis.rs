@@ -5,6 +5,7 @@ use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use redis::{Client, Connection};
@@ -28,10 +29,22 @@ pub(crate) struct RedisServer {
 /// Stands in options for a port that no program has.
 pub(crate) const FREE_PORT: &str = "(a free port)";
 
-/// A port on which nothing listens.
+/// A port on which nothing listens, and which no other call of this process returns soon.
+///
+/// Below those that the system gives to whoever asks for any: until a server listens, another test would get the port.
 pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    listener.local_addr().unwrap().port()
+    const FIRST: u32 = 10_000;
+    const PORTS: u32 = 22_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    // Test programs that run side by side begin at different places.
+    let start = std::process::id().wrapping_mul(1009);
+    loop {
+        let offset = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % PORTS;
+        let port = u16::try_from(FIRST + offset).unwrap();
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// How long a server may take to answer.

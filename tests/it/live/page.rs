@@ -1,8 +1,9 @@
 //! The page for operators in a real browser, with a real worker and real jobs of Laravel.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -17,6 +18,14 @@ use crate::harness::stores::{Databases, Kind};
 const SOON: Duration = Duration::from_secs(60);
 const TOKEN: &str = "a-token-of-this-test";
 
+/// Starts a worker that serves the page.
+fn serve(mut worker: Command) -> ManagedChild {
+    worker
+        .env("ARTISAND_METRICS", "127.0.0.1:0")
+        .env("ARTISAND_HTTP_TOKEN", TOKEN);
+    ManagedChild::spawn(worker)
+}
+
 /// An app, two workers, and a browser that shows the page of one of them.
 struct Watched {
     scene: Scene,
@@ -29,7 +38,7 @@ in_scene!(Watched);
 impl Watched {
     fn new(version: u8) -> Self {
         let mut mappings = INTEROP_MAPPINGS.to_owned();
-        mappings += "[[map]]\njob = 'App\\Jobs\\Plain'\nhandler = { exec = [\"sh\", \"-c\", \"while [ ! -e go ]; do sleep 0.05; done\"] }\n";
+        mappings += "[[map]]\njob = 'App\\Jobs\\Plain'\nhandler = { exec = [\"sh\", \"-c\", \"while [ ! -e go ]; do sleep 0.05; done\"], cwd = \".\" }\n";
         let mut settings = Databases::shared().create(Kind::Sqlite, "page");
         for (name, value) in [
             ("CACHE_STORE", "redis"),
@@ -42,23 +51,15 @@ impl Watched {
         }
         let scene = Scene::new(version, &settings, &mappings);
         assert!(scene.failed().is_empty(), "the first look makes the tables");
-        let address = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap();
-        let queues = "--queue=default,reports";
-        let mut serving =
-            scene
-                .workplace
-                .worker_command(&[queues, "--concurrency=4", "--name=web"]);
-        serving
-            .env("ARTISAND_METRICS", address.to_string())
-            .env("ARTISAND_HTTP_TOKEN", TOKEN);
-        let other = scene.worker(&[queues, "--concurrency=4", "--name=batch"]);
-        let workers = vec![ManagedChild::spawn(serving), other];
-        eventually("the server", SOON, || {
-            std::net::TcpStream::connect(address).ok()
-        });
+        let args = ["--queue=default,reports", "--concurrency=4"];
+        let with = |more: &[&'static str]| [&args[..], more].concat();
+        let serving = scene
+            .workplace
+            .worker_command(&with(&["--name=web", "-vv"]));
+        let serving = serve(serving);
+        let address = serving.serves_at();
+        let other = scene.worker(&with(&["--name=batch"]));
+        let workers = vec![serving, other];
         let mut browser = Chromium::start();
         browser.look_like(1100, "light");
         browser.open(&format!("http://{address}/"));
@@ -236,15 +237,10 @@ fn a_worker_that_stops_ends_the_retry_under_way_and_begins_no_other(version: u8)
     let mut draining = scene.worker(&["--stop-when-empty"]);
     draining.succeeds_within(SOON);
     assert_eq!(scene.failed().len(), 3);
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
     // It takes none of the jobs that it retries.
-    let mut command = scene.workplace.worker_command(&["--queue=other"]);
-    command
-        .env("ARTISAND_METRICS", address.to_string())
-        .env("ARTISAND_HTTP_TOKEN", TOKEN);
-    let mut worker = ManagedChild::spawn(command);
+    let command = scene.workplace.worker_command(&["--queue=other", "-vv"]);
+    let mut worker = serve(command);
+    let address = worker.serves_at();
     eventually("the worker to have started", SOON, || {
         assert!(worker.is_running(), "{}", worker.describe());
         is_ready(address).then_some(())

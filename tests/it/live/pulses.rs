@@ -66,6 +66,7 @@ fn work(command: Command) -> ManagedChild {
     worker
 }
 
+/// Beside real Pulse, if there is a checkout of it; CI has none.
 #[test]
 #[ignore = "needs php and the Laravel roots (make test)"]
 fn real_pulse_counts_the_jobs_of_handlers_once() {
@@ -124,4 +125,5 @@ fn real_pulse_counts_the_jobs_of_handlers_once() {
         worker = work(scene.workplace.command_of(&args));
     }
     assert_eq!(counts(&server), expected, "{}", worker.describe());
+    say("compared with real Pulse");
 }

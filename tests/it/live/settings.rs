@@ -443,12 +443,36 @@ fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 /// Settings for asking the app's PHP.
-fn settings_of_php(version: u8, app: &App) -> String {
+pub(super) fn settings_of_php(version: u8, app: &App) -> String {
     let php = project().join("php-interop").join("laravel");
     let (php, here, inside) = (php.display(), app.here.display(), &app.inside);
     format!(
         "app = '{here}'\n[php]\nbinary = ['{php}', '{version}', '--at', '{inside}']\napp = '{inside}'\n"
     )
+}
+
+/// A search path for programs on which there are none, no PHP either.
+pub(super) const NO_PROGRAMS: &str = "/nonexistent";
+
+/// Lets artisand write the manifest of the app that the settings name, in this environment.
+pub(super) fn write_manifest(settings: &str, to: &Path, env: &[(String, String)]) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), settings).unwrap();
+    let settings: toml::Table = settings.parse().unwrap();
+    let mut command = artisand(&["manifest"]);
+    command.arg("--config").arg(file.path());
+    // As in the README, where PHP has no root of its own and sees the app in the same directory.
+    if settings["app"] == settings["php"]["app"] {
+        command.arg("--app").arg(settings["app"].as_str().unwrap());
+    }
+    command
+        .arg("--output")
+        .arg(to)
+        .env_clear()
+        .envs(variables_of_php(&[]))
+        .envs(env.iter().map(|(name, value)| (name, value)));
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {output:?}");
 }
 
 /// PHP's environment, and the command that starts that PHP.
@@ -544,7 +568,7 @@ fn php_and_a_manifest_obey_the_variables_that_they_run_with(version: u8) {
         let place = format!("Laravel {version} {}", app.name);
         let directory = tempfile::tempdir().unwrap();
         let manifest = directory.path().join("artisand.json");
-        std::fs::write(&manifest, apps.manifest(app, &[], &[])).unwrap();
+        write_manifest(&settings_of_php(version, app), &manifest, &[]);
         let named = ("ARTISAND_MANIFEST", manifest.to_str().unwrap());
         let config = load(app, &[env, &[named]].concat(), &place);
         let truth = apps.truth(app, env, &redis);
@@ -583,7 +607,11 @@ fn php_and_a_manifest_obey_the_variables_that_they_run_with(version: u8) {
             }
             std::fs::write(directory.path().join("artisand.toml"), toml).unwrap();
             redis.query::<()>(&[b"RPUSH", b"prod_queues:hot", element]);
-            let output = artisand(&["queue:work", "--stop-when-empty"])
+            let mut command = artisand(&["queue:work", "--stop-when-empty"]);
+            if toml == &with_manifest {
+                command.env("PATH", NO_PROGRAMS);
+            }
+            let output = command
                 .current_dir(directory.path())
                 .envs(env.iter().copied())
                 // Secrets are not in the manifest; this server has no password.

@@ -3,6 +3,7 @@
 //! A short form runs with the suite; `make torture MINUTES=10 [SEED=..]` runs longer. The oracle is
 //! the journal that the jobs write into Redis, which keeps all it was told (`appendfsync always`).
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use serde_json::Value;
 use tempfile::NamedTempFile;
 
 use crate::harness::journal::{self, Line};
-use crate::harness::process::{ManagedChild, Workplace, poll};
+use crate::harness::process::{ManagedChild, Workplace, is_alive, poll};
 use crate::harness::proxy::{Mode, Proxy};
 use crate::harness::redis::{RedisServer, is_memory};
 use crate::harness::scene::{Scene, in_scene};
@@ -56,6 +57,8 @@ struct Torture {
     database: PostgresServer,
     /// Seconds by which artisand's clock differs from that of others, with a sign; read once a second.
     clock: NamedTempFile,
+    /// Processes that had that clock.
+    clocked: RefCell<Vec<u32>>,
     wave: Wave,
     /// Between artisand and Redis; PHP, also in artisand's pool, has none.
     proxy: Proxy,
@@ -116,6 +119,7 @@ impl Torture {
             scene,
             database,
             clock: NamedTempFile::new().unwrap(),
+            clocked: RefCell::default(),
             wave: Wave::default(),
             proxy,
             random: fastrand::Rng::with_seed(seed),
@@ -132,7 +136,9 @@ impl Torture {
             .env("FAKETIME_TIMESTAMP_FILE", self.clock.path())
             .env("FAKETIME_CACHE_DURATION", "1")
             .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
-        ManagedChild::spawn(command)
+        let worker = ManagedChild::spawn(command);
+        self.clocked.borrow_mut().push(worker.id());
+        worker
     }
 
     fn set_clock(&self, seconds: i32) {
@@ -536,6 +542,18 @@ impl Torture {
         let runs = of.get(before.as_str()).into_iter().flatten();
         let runs: Vec<_> = runs.filter(|line| line.event == "run").collect();
         runs.len() > 1 && runs.iter().any(|run| run.by == "php")
+    }
+}
+
+impl Drop for Torture {
+    /// Removes what libfaketime removes itself at the end of a process that is not killed.
+    fn drop(&mut self) {
+        let of_ended = self.clocked.get_mut().iter().filter(|pid| !is_alive(**pid));
+        for pid in of_ended {
+            for name in ["faketime_shm_", "sem.faketime_sem_"] {
+                let _ = std::fs::remove_file(format!("/dev/shm/{name}{pid}"));
+            }
+        }
     }
 }
 

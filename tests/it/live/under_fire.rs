@@ -1,17 +1,22 @@
 //! The pool of PHP processes with jobs that harm their process, and with kills.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::io::ioctl_fionread;
+use rustix::process::{
+    Pid, PidfdFlags, PidfdGetfdFlags, Signal, kill_process, pidfd_getfd, pidfd_open,
+};
 use serde_json::{Value, json};
 
 use crate::harness::fixtures::project;
 use crate::harness::journal::Line;
 use crate::harness::laravel::Laravel;
 use crate::harness::process::{
-    ManagedChild, Workplace, children, eventually, is_alive, is_asleep, is_thorough, poll,
-    supervisor_of,
+    ManagedChild, Workplace, children, eventually, is_alive, is_asleep, is_stopped, is_thorough,
+    poll, supervisor_of,
 };
 use crate::harness::redis::RedisServer;
 use crate::harness::scene::{Scene, in_scene};
@@ -63,6 +68,11 @@ impl UnderFire {
     }
 
     fn worker(&self, args: &[&str]) -> ManagedChild {
+        ManagedChild::spawn(self.worker_command(args))
+    }
+
+    /// The same, to be started.
+    fn worker_command(&self, args: &[&str]) -> Command {
         let args = [
             &["queue:work", "redis", "--tries=9", "--sleep=1", "-v"][..],
             args,
@@ -70,10 +80,8 @@ impl UnderFire {
         .concat();
         let mut command = self.workplace.artisand(&args);
         let env = self.laravel.env.iter();
-        ManagedChild::spawn({
-            command.envs(env.map(|(name, value)| (name, value)));
-            command
-        })
+        command.envs(env.map(|(name, value)| (name, value)));
+        command
     }
 
     /// Puts hostile jobs on the queue.
@@ -508,33 +516,115 @@ fn a_large_job_for_a_frozen_member_is_not_touched(version: u8) {
 
 on_every_laravel!(a_large_job_for_a_frozen_member_is_not_touched);
 
-/// Its reservation is not renewed any more, so another worker may have the job. The supervisor cannot end a stopped
-/// process.
+/// Its reservation is not renewed any more, so another worker may have the job. The supervisor cannot end it, as it is
+/// stopped, too.
 fn a_member_that_wakes_up_late_does_not_begin_with_its_job(version: u8) {
-    // artisand takes back what is not begun for three seconds. A machine that stands still for that long plays
-    // another scene.
-    let is_played = (0..5).any(|_| wakes_up_late(version));
-    assert!(
-        is_played,
-        "Laravel {version}: the job was taken back before the kill"
-    );
+    std::thread::scope(|scope| {
+        for hangup in Hangup::ALL {
+            scope.spawn(move || {
+                // artisand takes back what is not begun for three seconds. A machine that stands still for that long
+                // plays another scene.
+                let is_played = (0..5).any(|_| wakes_up_late(version, hangup));
+                assert!(
+                    is_played,
+                    "Laravel {version}, {hangup:?}: the job was taken back before the kill"
+                );
+            });
+        }
+    });
+}
+
+/// What SIGHUP does to a worker and to its PHP processes, whatever it does to the tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hangup {
+    Ends,
+    /// As below `nohup`.
+    IsIgnored,
+}
+
+impl Hangup {
+    const ALL: [Self; 2] = [Self::Ends, Self::IsIgnored];
+
+    /// The same command; `env` becomes its program.
+    fn applied_to(self, command: &Command) -> Command {
+        let mut applied = Command::new("env");
+        applied
+            .arg(match self {
+                Self::Ends => "--default-signal=HUP",
+                Self::IsIgnored => "--ignore-signal=HUP",
+            })
+            .arg(command.get_program())
+            .args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => applied.env(name, value),
+                None => applied.env_remove(name),
+            };
+        }
+        if let Some(directory) = command.get_current_dir() {
+            applied.current_dir(directory);
+        }
+        applied
+    }
+
+    /// What it does to a process.
+    fn of(pid: u32) -> Self {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        let ignored = u64::from_str_radix(ignored.unwrap().trim(), 16).unwrap();
+        match ignored & 1 {
+            0 => Self::Ends,
+            _ => Self::IsIgnored,
+        }
+    }
+}
+
+/// A process in the group of another one, as long as it lives.
+///
+/// When artisand is killed, its processes belong to nobody of their session. Then the kernel sends SIGHUP and SIGCONT
+/// to each of their groups that has a stopped process, which would end that process or wake it up at once. This one
+/// still belongs to the session, and so does its group.
+fn companion_of(leader: u32) -> ManagedChild {
+    let mut command = Command::new("sleep");
+    command
+        .arg("infinity")
+        .process_group(i32::try_from(leader).unwrap());
+    ManagedChild::spawn(command)
+}
+
+/// Waits until a PHP process that is stopped has something to read from artisand.
+fn wait_until_sent(pid: u32) {
+    /// Where it has the socket.
+    const SOCKET: i32 = 3;
+    let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    let process = pidfd_open(pid, PidfdFlags::empty()).unwrap();
+    match pidfd_getfd(&process, SOCKET, PidfdGetfdFlags::empty()) {
+        Ok(socket) => eventually("the job is in the socket", LONG, || {
+            (ioctl_fionread(&socket).unwrap() > 0).then_some(())
+        }),
+        // A container may refuse that to all of its processes. A process that is stopped reports nothing.
+        Err(_) => std::thread::sleep(Duration::from_millis(200)),
+    }
 }
 
 /// Whether artisand was killed while the process had the job.
-fn wakes_up_late(version: u8) -> bool {
-    let scene = UnderFire::new(version, 1, "");
-    let mut worker = scene.worker(&[]);
+fn wakes_up_late(version: u8, hangup: Hangup) -> bool {
+    let mut scene = UnderFire::new(version, 1, "");
+    scene.name = format!("{}, SIGHUP {hangup:?}", scene.name);
+    let mut worker = ManagedChild::spawn(hangup.applied_to(&scene.worker_command(&[])));
     scene.wait_for_ready(&worker, 1);
     let idle = scene.wait_for_size(&worker)[0];
+    // PHP has a handler of its own, which does what it found.
+    assert_eq!(Hangup::of(worker.id()), hangup, "{}", scene.name);
     wait_until_idle(idle);
+    let supervisor = supervisor_of(worker.id()).expect("there is one");
+    let _companions = [idle, supervisor].map(companion_of);
     send(idle, Signal::STOP);
     scene.doze(1);
     let reserved = format!("{}:reserved", scene.queue("default"));
     let is_given = || (scene.redis.scores(&reserved).len() == 1).then_some(());
     assert!(poll(LONG, is_given).is_some(), "{}", scene.name);
-    // Its socket is full or not: a process that is stopped reports nothing.
-    std::thread::sleep(Duration::from_millis(200));
-    let supervisor = supervisor_of(worker.id()).expect("there is one");
+    wait_until_sent(idle);
     send(supervisor, Signal::STOP);
     worker.signal(Signal::KILL);
     worker.wait_timeout(LONG);
@@ -548,6 +638,9 @@ fn wakes_up_late(version: u8) -> bool {
     }
     // Time is the subject: the reservation runs out meanwhile.
     std::thread::sleep(Duration::from_millis(RETRY_AFTER * 1000 + 500));
+    for process in [idle, supervisor] {
+        assert!(is_stopped(process), "{}: {process} went on", scene.name);
+    }
     send(idle, Signal::CONT);
     scene.all_end(&[idle], Duration::from_secs(30));
     send(supervisor, Signal::CONT);
@@ -1024,7 +1117,7 @@ impl Deployed {
             fastrand::u32(..)
         );
         let directory = std::path::PathBuf::from(format!("{root}{name}"));
-        let copied = std::process::Command::new("cp")
+        let copied = Command::new("cp")
             .args(["-r", &app])
             .arg(&directory)
             .status();
@@ -1131,11 +1224,19 @@ fn a_worker_can_be_stopped_while_its_app_boots(version: u8) {
     let deployed = Deployed::new(version, 2, "");
     let scene = &deployed.scene;
     scene.doze(3);
-    deployed.change("bootstrap.php", "$app = new", "sleep(60); $app = new");
+    let slow = "touch(__DIR__.'/boots-'.getmypid()); sleep(60); $app = new";
+    deployed.change("bootstrap.php", "$app = new", slow);
     let mut worker = scene.worker(&[]);
     let members = scene.wait_for_size(&worker);
     // The app sleeps while it boots, and says nothing.
-    std::thread::sleep(Duration::from_millis(300));
+    let sleeps = |pid: &u32| {
+        let mark = deployed.directory.join(format!("boots-{pid}"));
+        mark.is_file() && is_asleep(*pid)
+    };
+    eventually("the app boots", LONG, || {
+        assert!(worker.is_running(), "{}", tail(&worker));
+        members.iter().all(sleeps).then_some(())
+    });
     let began = Instant::now();
     worker.signal(Signal::TERM);
     worker.succeeds_within(LONG);
