@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -53,10 +54,16 @@ pub(super) struct Premises<'a> {
     pub(super) turns: &'a Arc<Turns>,
     pub(super) settle_counts: &'a Arc<SettleCounts>,
     pub(super) failed_jobs: Option<Arc<FailedJobs>>,
-    /// A runtime that handlers cannot block.
-    pub(super) overseer: Option<&'a tokio::runtime::Handle>,
-    /// The runtime of handlers that keep a thread busy.
-    pub(super) threads: Option<&'a tokio::runtime::Handle>,
+    pub(super) runtimes: &'a Runtimes,
+}
+
+/// The runtimes beside the worker's own.
+#[derive(Debug, Default)]
+pub(super) struct Runtimes {
+    /// One that handlers cannot block.
+    pub(super) overseer: Option<Handle>,
+    /// That of handlers that keep a thread busy.
+    pub(super) threads: Option<Handle>,
 }
 
 impl Background {
@@ -145,8 +152,7 @@ fn start_watching(premises: &Premises<'_>) -> JoinSet<()> {
         running,
         renewals,
         turns,
-        overseer,
-        threads,
+        runtimes: Runtimes { overseer, threads },
         ..
     } = premises;
     let mut helpers = JoinSet::new();
@@ -156,8 +162,8 @@ fn start_watching(premises: &Premises<'_>) -> JoinSet<()> {
         return helpers;
     };
     helpers.spawn_on(renewing, overseer);
-    let mut runtimes = vec![tokio::runtime::Handle::current()];
-    runtimes.extend(threads.cloned());
+    let mut runtimes = vec![Handle::current()];
+    runtimes.extend(threads.clone());
     for (position, runtime) in runtimes.iter().enumerate() {
         helpers.spawn_on(Arc::clone(turns).keep_alive(position), runtime);
     }

@@ -71,7 +71,7 @@ use crate::routing::{Router, UnmappedPolicy};
 use announcer::Announcer;
 use app_context::AppContext;
 use attempt::shared::{Leases, Settlements, Shared, Stops, Terms};
-use background::{Background, Premises};
+use background::{Background, Premises, Runtimes};
 use backoff::PopRetry;
 use event::Observers;
 use intake::Intakes;
@@ -100,8 +100,7 @@ pub struct Worker {
     failed_jobs: Option<Arc<FailedJobs>>,
     services: Services,
     pool: Option<Pool>,
-    overseer: Option<tokio::runtime::Handle>,
-    threads: Option<tokio::runtime::Handle>,
+    runtimes: Runtimes,
 }
 
 impl std::fmt::Debug for Worker {
@@ -160,8 +159,7 @@ impl Worker {
             failed_jobs: None,
             services: Services::default(),
             pool: None,
-            overseer: None,
-            threads: None,
+            runtimes: Runtimes::default(),
         }
     }
 
@@ -171,7 +169,7 @@ impl Worker {
     /// timeout, or beyond the stop deadline, [`Control::abandoned`] returns: then end the process.
     #[must_use]
     pub fn with_overseer(mut self, runtime: tokio::runtime::Handle) -> Self {
-        self.overseer = Some(runtime);
+        self.runtimes.overseer = Some(runtime);
         self
     }
 
@@ -179,7 +177,7 @@ impl Worker {
     /// on the worker's own, where nothing has to be handed from thread to thread.
     #[must_use]
     pub fn with_threads(mut self, runtime: tokio::runtime::Handle) -> Self {
-        self.threads = Some(runtime);
+        self.runtimes.threads = Some(runtime);
         self
     }
 
@@ -279,15 +277,11 @@ impl Worker {
         let (queue, options) = (self.queue, self.options);
         let observers: Observers = self.observers.into_iter().collect();
         let (services, running) = (Arc::new(self.services), Arc::<Running>::default());
-        let turns = Arc::new(Turns::new(self.overseer.is_some()));
+        let turns = Arc::new(Turns::new(self.runtimes.overseer.is_some()));
         let settle_counts = Arc::<SettleCounts>::default();
-        let renewer = Renewer {
-            queue: Arc::clone(&queue),
-            running: Arc::clone(&running),
-            observers: observers.clone(),
-            clock: options.clock,
-        };
-        let renewals = Arc::new(Renewals::new(renewer, self.overseer.as_ref()));
+        let renewer = Renewer::new(&queue, &running, &observers, options.clock);
+        let renewals = Renewals::new(renewer, self.runtimes.overseer.as_ref());
+        let renewals = Arc::new(renewals);
         let (mut background, settlements) = Background::start(Premises {
             queue: &queue,
             ledger: &self.ledger,
@@ -300,8 +294,7 @@ impl Worker {
             turns: &turns,
             settle_counts: &settle_counts,
             failed_jobs: self.failed_jobs,
-            overseer: self.overseer.as_ref(),
-            threads: self.threads.as_ref(),
+            runtimes: &self.runtimes,
         });
         let pool = (self.pool).filter(|_| *self.router.unmapped() == UnmappedPolicy::Php);
         if let Some(pool) = &pool {
@@ -313,7 +306,7 @@ impl Worker {
         let wakeups = Wakeups::start(&queue, &options.queues, php_changes, helpers);
         let app = AppContext::new(self.router, services, &options, &*queue, self.ledger);
         let mappings = app.router.mappings().len();
-        let weights = Weights::new(self.threads, mappings);
+        let weights = Weights::new(self.runtimes.threads, mappings);
         let shared = Shared {
             triage: Arc::new(Triage::new(Arc::new(app))),
             terms: Terms::of(&options),

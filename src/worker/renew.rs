@@ -35,6 +35,20 @@ pub(super) struct Renewer {
 }
 
 impl Renewer {
+    pub(super) fn new(
+        queue: &Arc<dyn Queue>,
+        running: &Arc<Running>,
+        observers: &Observers,
+        clock: Clock,
+    ) -> Self {
+        Self {
+            queue: Arc::clone(queue),
+            running: Arc::clone(running),
+            observers: observers.clone(),
+            clock,
+        }
+    }
+
     /// Renews the reservations of these jobs of a queue, and tells which are gone.
     async fn renew(&self, of_queue: &OfQueue) -> Result<(), Error> {
         let (moment, now) = (Instant::now(), self.clock.now());

@@ -340,12 +340,7 @@ impl Scene {
         let (sender, ended) = mpsc::channel(64);
         let observer: Arc<dyn Observer> = Arc::new(self.told);
         let (running, observers) = (Arc::<Running>::default(), Observers::default());
-        let renewer = Renewer {
-            queue: Arc::clone(&queue),
-            running: Arc::clone(&running),
-            observers,
-            clock: self.options.clock,
-        };
+        let renewer = Renewer::new(&queue, &running, &observers, self.options.clock);
         let shared = Shared {
             triage: Arc::new(Triage::new(Arc::new(app))),
             terms: Terms::of(&self.options),
