@@ -335,12 +335,12 @@ impl BatchHandle {
             let mut draft =
                 Draft::of_made(services, command, &Answers::new(), now).map_err(impossible)?;
             draft.facts.delay = adder.delay(&draft).map_err(impossible)?;
-            let drafted = draft.finish(services, &self.inherited, (connection, &queue));
-            let drafted = drafted.await.map_err(impossible)?;
+            let ready = draft.finish(services, &self.inherited, (connection, &queue));
+            let ready = ready.await.map_err(impossible)?;
             pushes.push(Push {
                 queue: queue.clone(),
-                payload: drafted.payload,
-                due: drafted.due,
+                payload: ready.payload,
+                due: ready.due,
                 claim: None,
             });
         }

@@ -145,16 +145,16 @@ impl Draft {
         inherited: &Inherited,
         (connection, queue): (&str, &QueueName),
     ) -> Result<ReadyJob, DispatchError> {
-        let (mut payload, mut drafted) = self.build(services, inherited, connection)?;
+        let (mut payload, mut ready) = self.build(services, inherited, connection)?;
         let manifest = manifest(services)?;
         if let (Some(hook), Hooks::Ask(hooks)) = (manifest.payload_hooks.first(), &services.hooks) {
-            let text = str::from_utf8(&drafted.payload).expect("payloads are JSON");
+            let text = str::from_utf8(&ready.payload).expect("payloads are JSON");
             let fields = hooks.fields(text, connection, queue).await;
             let fields = fields.map_err(|why| hook_error(hook, &why))?;
             payload.extra = inherited.fields_and(fields);
-            drafted.payload = payload.to_bytes(services.version)?;
+            ready.payload = payload.to_bytes(services.version)?;
         }
-        Ok(drafted)
+        Ok(ready)
     }
 
     /// Says whether artisand can push the job whatever PHP answers.
@@ -189,13 +189,13 @@ impl Draft {
             ..self.facts.payload(command, self.now, zone)?
         };
         let id = services.add_driver_fields(connection, &mut payload);
-        let drafted = ReadyJob {
+        let ready = ReadyJob {
             payload: payload.to_bytes(services.version)?,
             uuid: payload.uuid.clone(),
             id,
             due: due.transpose()?,
         };
-        Ok((payload, drafted))
+        Ok((payload, ready))
     }
 }
 
@@ -330,7 +330,7 @@ impl Planned {
     ) -> Result<Ready, DispatchError> {
         let inherited = with_lock(services.version, inherited, lock.as_ref());
         let to = (&*self.connection, &self.queue);
-        let drafted = self.draft.finish(services, &inherited, to).await?;
+        let ready = self.draft.finish(services, &inherited, to).await?;
         let (claim, lock) = match lock {
             Some(Lock {
                 owner,
@@ -345,12 +345,12 @@ impl Planned {
         };
         Ok(Ready {
             connection: self.connection,
-            uuid: drafted.uuid,
-            id: drafted.id,
+            uuid: ready.uuid,
+            id: ready.id,
             push: Push {
                 queue: self.queue,
-                payload: drafted.payload,
-                due: drafted.due,
+                payload: ready.payload,
+                due: ready.due,
                 claim,
             },
             lock,

@@ -33,7 +33,7 @@ pub struct WithoutOverlapping {
     expires_after: Duration,
     prefix: String,
     is_shared: bool,
-    giving: ReleasePolicy,
+    policy: ReleasePolicy,
 }
 
 impl WithoutOverlapping {
@@ -45,7 +45,7 @@ impl WithoutOverlapping {
             expires_after: Duration::ZERO,
             prefix: name::OVERLAP_PREFIX.to_owned(),
             is_shared: false,
-            giving: ReleasePolicy::default(),
+            policy: ReleasePolicy::default(),
         }
     }
 
@@ -59,7 +59,7 @@ impl WithoutOverlapping {
     /// Drops jobs that find the lock taken; they count as done.
     #[must_use]
     pub fn dont_release(mut self) -> Self {
-        self.giving.releases = false;
+        self.policy.releases = false;
         self
     }
 
@@ -87,7 +87,7 @@ impl WithoutOverlapping {
     /// Gives back jobs that find the lock taken as if they had not been popped: their attempt does not count.
     #[must_use]
     pub fn without_spending_attempts(mut self) -> Self {
-        self.giving.spends_attempt = false;
+        self.policy.spends_attempt = false;
         self
     }
 
@@ -119,7 +119,7 @@ impl WithoutOverlapping {
             .held
             .take(lock, self.expires_after, context.holds());
         let Some(held) = taken.await? else {
-            self.giving.back(context, self.release_after);
+            self.policy.back(context, self.release_after);
             return Ok(());
         };
         if !next.is_blocking() {

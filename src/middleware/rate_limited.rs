@@ -22,7 +22,7 @@ use crate::time::Clock;
 pub struct RateLimited {
     limiter: String,
     release_after: Duration,
-    giving: ReleasePolicy,
+    policy: ReleasePolicy,
     /// The Redis connection that counts; `None` for the cache.
     redis: Option<String>,
 }
@@ -70,7 +70,7 @@ impl RateLimited {
         Self {
             limiter: limiter.into(),
             release_after: Duration::ZERO,
-            giving: ReleasePolicy::default(),
+            policy: ReleasePolicy::default(),
             redis: None,
         }
     }
@@ -99,14 +99,14 @@ impl RateLimited {
     /// Drops jobs for which there is no room; they count as done.
     #[must_use]
     pub fn dont_release(mut self) -> Self {
-        self.giving.releases = false;
+        self.policy.releases = false;
         self
     }
 
     /// Gives back jobs for which there is no room as if they had not been popped: their attempt does not count.
     #[must_use]
     pub fn without_spending_attempts(mut self) -> Self {
-        self.giving.spends_attempt = false;
+        self.policy.spends_attempt = false;
         self
     }
 
@@ -127,7 +127,7 @@ impl RateLimited {
             None => next.run().await,
             Some(wait) => {
                 let own = Some(self.release_after).filter(|own| !own.is_zero());
-                self.giving.back(context, own.unwrap_or(wait));
+                self.policy.back(context, own.unwrap_or(wait));
                 Ok(())
             }
         }

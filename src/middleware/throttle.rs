@@ -39,7 +39,7 @@ pub struct ThrottlesExceptions {
     fail_when: Option<Test>,
     /// The Redis connection that counts; `None` for the cache.
     redis: Option<String>,
-    giving: ReleasePolicy,
+    policy: ReleasePolicy,
 }
 
 impl fmt::Debug for ThrottlesExceptions {
@@ -78,7 +78,7 @@ impl ThrottlesExceptions {
             delete_when: None,
             fail_when: None,
             redis: None,
-            giving: ReleasePolicy::default(),
+            policy: ReleasePolicy::default(),
         }
     }
 
@@ -147,7 +147,7 @@ impl ThrottlesExceptions {
     /// Gives back waiting jobs as if they had not been popped. After an exception the attempt still counts.
     #[must_use]
     pub fn without_spending_attempts(mut self) -> Self {
-        self.giving.spends_attempt = false;
+        self.policy.spends_attempt = false;
         self
     }
 
@@ -189,7 +189,7 @@ impl ThrottlesExceptions {
         let counter = self.counter(&context.services().middleware)?;
         let key = self.key(context)?;
         if let Some(wait) = counter.pause(&key, self.max, self.decay).await? {
-            self.giving.back(context, wait);
+            self.policy.back(context, wait);
             return Ok(());
         }
         let Err(error) = next.run().await else {

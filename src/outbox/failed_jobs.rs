@@ -32,7 +32,7 @@ pub(crate) struct FailedJobRelay {
     /// Cancelled when no more jobs will go to the spool.
     pub(crate) last: CancellationToken,
     pub(crate) progress: Progress,
-    pub(crate) passes: watch::Sender<Sweeps>,
+    pub(crate) sweeps: watch::Sender<Sweeps>,
     /// Number of failed jobs whose aftermath PHP still writes to a database that takes one writer at a time.
     pub(crate) failing: watch::Receiver<usize>,
     pub(crate) on_refusal: OnRefusal,
@@ -81,7 +81,7 @@ const SAME_AFTER: i64 = 5;
 /// How long ago a job must have failed for its record to replace the row of another failure of the same job.
 const REPLACE_AFTER: i64 = 15;
 
-/// How many passes over the spool have begun and ended.
+/// How many sweeps over the spool have begun and ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Sweeps {
     pub(crate) begun: u64,
@@ -93,19 +93,19 @@ pub(crate) struct Sweeps {
 /// Connects attempts in PHP with the recorder, in both directions.
 #[derive(Debug, Clone)]
 pub(crate) struct Recordings {
-    passes: watch::Receiver<Sweeps>,
+    sweeps: watch::Receiver<Sweeps>,
     /// Number of failed jobs whose aftermath PHP still writes.
     failing: Arc<watch::Sender<usize>>,
 }
 
 impl Recordings {
-    pub(crate) fn new(passes: watch::Receiver<Sweeps>, failing: Arc<watch::Sender<usize>>) -> Self {
-        Self { passes, failing }
+    pub(crate) fn new(sweeps: watch::Receiver<Sweeps>, failing: Arc<watch::Sender<usize>>) -> Self {
+        Self { sweeps, failing }
     }
 
     /// A receiver that changes with each pass over the spool.
-    pub(crate) fn passes(&self) -> watch::Receiver<Sweeps> {
-        self.passes.clone()
+    pub(crate) fn sweeps(&self) -> watch::Receiver<Sweeps> {
+        self.sweeps.clone()
     }
 
     /// Makes the recorder wait until the returned guard is dropped.
@@ -139,15 +139,15 @@ pub(crate) async fn keep_recording(recorder: FailedJobRelay) {
         if is_last {
             parts.states().for_each(|said| said.from = 0);
         }
-        recorder.passes.send_modify(|passes| passes.begun += 1);
+        recorder.sweeps.send_modify(|sweeps| sweeps.begun += 1);
         let mut drained = Vec::new();
         for Part { ledger, state } in parts.due().await {
             drained.push(recorder.drain(ledger, state, &mut quiet).await);
         }
         let drained = worst(drained);
-        recorder.passes.send_modify(|passes| {
-            passes.ended += 1;
-            passes.is_refused = drained == DrainStatus::Failed;
+        recorder.sweeps.send_modify(|sweeps| {
+            sweeps.ended += 1;
+            sweeps.is_refused = drained == DrainStatus::Failed;
         });
         if is_last {
             return;
@@ -347,8 +347,8 @@ mod tests {
     #[test]
     fn the_recorder_knows_of_how_many_failures_php_still_writes() {
         let (failing, receiver) = watch::channel(0);
-        let (_, passes) = watch::channel(Sweeps::default());
-        let recordings = Recordings::new(passes, Arc::new(failing));
+        let (_, sweeps) = watch::channel(Sweeps::default());
+        let recordings = Recordings::new(sweeps, Arc::new(failing));
         let (first, second) = (recordings.failing(), recordings.failing());
         assert_eq!(*receiver.borrow(), 2);
         drop(first);

@@ -174,10 +174,10 @@ impl Persistent {
             match program.ask(document.as_bytes(), uuid).await {
                 End::Answered(answer) => break (program, answer),
                 End::Broke { written } => {
-                    let burial = program.reap(written).await;
+                    let post_mortem = program.reap(written).await;
                     // If a new program reads nothing, the next one would not either: do not retry.
-                    if is_new || !burial.is_untouched {
-                        return Err(self.error_of(burial).into());
+                    if is_new || !post_mortem.is_untouched {
+                        return Err(self.error_of(post_mortem).into());
                     }
                 }
                 End::Junk { problem, line } => {
@@ -264,8 +264,8 @@ impl Persistent {
         }
     }
 
-    fn error_of(&self, burial: PostMortem) -> PersistentError {
-        let PostMortem { status, stderr, .. } = burial;
+    fn error_of(&self, post_mortem: PostMortem) -> PersistentError {
+        let PostMortem { status, stderr, .. } = post_mortem;
         match status {
             Some(status) => PersistentError::Ended {
                 program: self.program.clone(),

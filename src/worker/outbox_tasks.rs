@@ -44,7 +44,7 @@ impl Recording {
         on_refusal: OnRefusal,
     ) -> Self {
         let (last, progress) = (CancellationToken::new(), Progress::default());
-        let (passes, seen) = watch::channel(Sweeps::default());
+        let (sweeps, seen) = watch::channel(Sweeps::default());
         let (failing, is_failing) = watch::channel(0);
         let keeps_others_out = store.keeps_others_out();
         let recorder = failed_jobs::FailedJobRelay {
@@ -55,7 +55,7 @@ impl Recording {
             spooled,
             last: last.clone(),
             progress: progress.clone(),
-            passes,
+            sweeps,
             failing: is_failing,
             on_refusal,
         };
@@ -75,13 +75,9 @@ impl Recording {
     }
 
     /// Moves the last records to the store while there is progress; the next worker moves the rest.
-    pub(crate) async fn finish(mut self, patience: DrainBudget) {
+    pub(crate) async fn finish(mut self, budget: DrainBudget) {
         self.last.cancel();
-        if patience
-            .wait(&mut self.task, &self.progress)
-            .await
-            .is_none()
-        {
+        if budget.wait(&mut self.task, &self.progress).await.is_none() {
             self.task.abort();
             tracing::warn!(
                 "failed jobs are left in the spool, as their store did not take them in time; the next worker will record them"
@@ -121,9 +117,9 @@ impl Following {
     }
 
     /// Does the last follow-ups while there is progress; the next worker does the rest.
-    pub(crate) async fn finish(mut self, patience: DrainBudget) {
+    pub(crate) async fn finish(mut self, budget: DrainBudget) {
         self.last.cancel();
-        let ended = patience.wait(&mut self.task, &self.progress).await;
+        let ended = budget.wait(&mut self.task, &self.progress).await;
         if !matches!(ended, Some(Ok(DrainStatus::All))) {
             self.task.abort();
             tracing::warn!(
@@ -215,12 +211,12 @@ mod tests {
                 control.send_modify(|orders| orders.quit = true);
             });
         }
-        let patience = DrainBudget {
+        let budget = DrainBudget {
             orders,
             deadline: deadline.map(|seconds| began + Duration::from_secs(seconds)),
             grace: Some(Duration::from_secs(8)),
         };
-        let ended = patience.wait(&mut task, &progress).await;
+        let ended = budget.wait(&mut task, &progress).await;
         (began.elapsed().as_secs(), ended.is_some())
     }
 

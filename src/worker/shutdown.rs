@@ -81,17 +81,17 @@ impl Run {
         let router = Arc::clone(&shared.triage.app.router);
         drop(shared);
         let unsettled = stopping.settle(&mut background, orders.clone()).await;
-        let patience = DrainBudget {
+        let budget = DrainBudget {
             orders,
             deadline: stopping.deadline,
             grace: options.grace,
         };
         let recorded = async {
             if let Some(recording) = background.recording {
-                recording.finish(patience.clone()).await;
+                recording.finish(budget.clone()).await;
             }
         };
-        let followed = background.following.finish(patience.clone());
+        let followed = background.following.finish(budget.clone());
         tokio::join!(recorded, followed, router.stop());
         // `--once` stops without this event, as in Laravel.
         if !options.stop.once {

@@ -155,7 +155,7 @@ impl Slots {
             Executor::Php => {
                 counted.in_php = Some(self.in_php.hold());
                 Placement::Php {
-                    seat: shared.pool.as_ref().and_then(Pool::take),
+                    idle: shared.pool.as_ref().and_then(Pool::take),
                     unsettled: self.unsettled_in_php.hold(),
                 }
             }

@@ -93,7 +93,7 @@ fn figures_are_printed_and_nothing_of_the_app_is_touched() {
     ] {
         assert!(figure.as_f64().unwrap() > 0.0, "{lines:?}");
     }
-    // Printed also by a run that shows no output of tests.
+    // The test runner hides what a test prints, but not what is written to standard error itself.
     let ratio = |line: &Value| line["ratio"].as_f64().unwrap();
     let _ = writeln!(
         std::io::stderr(),

@@ -86,7 +86,7 @@ impl Drop for Keys {
             return;
         };
         let until = Instant::now() + 3 * LOOKS;
-        // Where the terminal goes in the moment in which keys are read, the thread never ends.
+        // If the terminal goes away while crossterm reads from it, the thread never ends.
         while !thread.is_finished() && Instant::now() < until {
             std::thread::sleep(LOOKS / 20);
         }
@@ -95,11 +95,11 @@ impl Drop for Keys {
 
 /// Waits a while for keys; false once the terminal has gone.
 ///
-/// crossterm itself reads from a terminal that has gone for ever, with all of a processor.
+/// crossterm does not notice: it would read without a pause and never return.
 fn is_there(terminal: BorrowedFd<'_>) -> bool {
     let mut terminal = [PollFd::new(&terminal, PollFlags::IN)];
     let wait = Timespec::try_from(LOOKS).ok();
-    // An error is mostly a signal.
+    // An error here is an interruption by a signal.
     let _ = rustix::event::poll(&mut terminal, wait.as_ref());
     let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
     !terminal[0].revents().intersects(gone)
@@ -107,7 +107,7 @@ fn is_there(terminal: BorrowedFd<'_>) -> bool {
 
 fn read(sender: &mpsc::Sender<Told>) {
     let (input, output) = (io::stdin(), io::stdout());
-    // Whose keys crossterm reads; else those of the process's terminal.
+    // crossterm reads keys from standard input, or else from the terminal of the process, which the output is.
     let terminal = if input.is_terminal() {
         input.as_fd()
     } else {

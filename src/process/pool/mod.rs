@@ -114,14 +114,14 @@ impl Pool {
     /// How many members wait for a job, or are about to.
     pub fn waiting(&self) -> usize {
         let mut waiting = self.0.waiting();
-        waiting.retain(|seat| !seat.has_ended());
+        waiting.retain(|idle| !idle.has_ended());
         waiting.len()
     }
 
     /// Takes the member that was offered first.
     pub fn take(&self) -> Option<IdleMember> {
         let mut waiting = self.0.waiting();
-        std::iter::from_fn(|| waiting.pop_front()).find(|seat| !seat.has_ended())
+        std::iter::from_fn(|| waiting.pop_front()).find(|idle| !idle.has_ended())
     }
 
     /// The versions that the members run.

@@ -218,8 +218,8 @@ impl Shared {
 
     /// Offers a member to the tasks that have jobs.
     pub(super) fn offer(&self) -> Offer {
-        let (seat, assigned) = oneshot::channel();
-        self.waiting().push_back(IdleMember(seat));
+        let (idle, assigned) = oneshot::channel();
+        self.waiting().push_back(IdleMember(idle));
         self.changed();
         Offer(assigned)
     }
@@ -280,9 +280,9 @@ pub(super) struct Offer(pub(super) oneshot::Receiver<Assignment>);
 impl Offer {
     /// An offer to which this job is assigned already.
     pub(super) fn of(assignment: Assignment) -> Self {
-        let (seat, assigned) = oneshot::channel();
+        let (idle, assigned) = oneshot::channel();
         // The other end is here.
-        let _ = seat.send(assignment);
+        let _ = idle.send(assignment);
         Self(assigned)
     }
 }

@@ -26,12 +26,12 @@ impl Attempt {
         shadow: Option<Shadow>,
         end: &mut TaskEnd,
     ) {
-        let (seat, unsettled) = match placement {
+        let (idle, unsettled) = match placement {
             Placement::Php {
-                seat: Some(seat),
+                idle: Some(idle),
                 unsettled,
-            } => (seat, unsettled),
-            Placement::Php { seat: None, .. } => {
+            } => (idle, unsettled),
+            Placement::Php { idle: None, .. } => {
                 end.was_declined = true;
                 let was_told = !self.shared.triage.leaves_unmapped();
                 return self.give_back(was_told.then_some(info)).await;
@@ -40,7 +40,7 @@ impl Attempt {
         };
         // Each job takes one way only, so nothing is set before.
         let _ = self.runner.set(Runner::Php);
-        let run = self.run_in_php(info, seat, unsettled, end).await;
+        let run = self.run_in_php(info, idle, unsettled, end).await;
         if let Some(pool) = &self.shared.pool
             && pool.size() == 1
         {

@@ -239,8 +239,8 @@ mod tests {
                 panic!("a bug")
             }
         }
-        struct Sweeps;
-        impl Middleware for Sweeps {
+        struct Passes;
+        impl Middleware for Passes {
             fn handle<'a>(
                 &'a self,
                 _: &'a JobContext,
@@ -249,7 +249,7 @@ mod tests {
                 next.run()
             }
         }
-        let passes: Arc<dyn Middleware> = Arc::new(Sweeps);
+        let passes: Arc<dyn Middleware> = Arc::new(Passes);
         for pipeline in [Pipeline::default(), std::iter::once(passes).collect()] {
             let (context, stop) = (context(), CancellationToken::new());
             let ran = run(&Panics, &pipeline, &context, None, &stop, || false).await;

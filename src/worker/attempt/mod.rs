@@ -51,7 +51,7 @@ pub(crate) enum Placement {
     /// In a PHP process.
     Php {
         /// The process; `None` if it has ended.
-        seat: Option<IdleMember>,
+        idle: Option<IdleMember>,
         /// Counts the job until its end is settled, or its deletion sent.
         unsettled: Held,
     },
@@ -169,7 +169,7 @@ impl Attempt {
         let info = self.info(payload, &triaged);
         let is_given_back = matches!(triaged, Triaged::Unmapped(_) | Triaged::Bypass(_))
             && triage.leaves_unmapped()
-            && !matches!(placement, Placement::Php { seat: Some(_), .. });
+            && !matches!(placement, Placement::Php { idle: Some(_), .. });
         if !is_given_back {
             self.shared.emit(Event::JobPopped(&info));
         }

@@ -114,7 +114,7 @@ async fn a_job_that_php_did_not_begin_goes_back_and_is_not_counted() {
     let (shared, mut ends, job) = scene(php).await;
     let candidate = shared.triage.triage(&job.payload, &job.queue);
     let placement = Placement::Php {
-        seat: None,
+        idle: None,
         unsettled: unsettled.hold(),
     };
     let end = run(Arc::clone(&shared), job, candidate, 1, placement).await;

@@ -248,8 +248,8 @@ pub(crate) fn artisand(args: &[&str]) -> Command {
 
 /// Copies a file to where it can be run at once, by a process of its own.
 ///
-/// What other tests start meanwhile would inherit a file that this process has open for writing, and until they run
-/// their own programs the system would not run this one ("text file busy").
+/// If this process had the file open for writing, a process that another test starts at that moment would inherit the
+/// open file, and the system would refuse to run it ("text file busy").
 pub(crate) fn install_program(from: &Path, to: &Path) {
     let mut install = Command::new("install");
     let status = install.arg("--mode=755").args([from, to]).status();

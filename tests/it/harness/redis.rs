@@ -31,7 +31,8 @@ pub(crate) const FREE_PORT: &str = "(a free port)";
 
 /// A port on which nothing listens, and which no other call of this process returns soon.
 ///
-/// Below those that the system gives to whoever asks for any: until a server listens, another test would get the port.
+/// The system itself gives programs that ask for any free port a higher one. So no other program takes this port before
+/// the server of this test listens on it.
 pub(crate) fn free_port() -> u16 {
     const FIRST: u32 = 10_000;
     const PORTS: u32 = 22_000;

@@ -522,8 +522,8 @@ fn a_member_that_wakes_up_late_does_not_begin_with_its_job(version: u8) {
     std::thread::scope(|scope| {
         for hangup in Hangup::ALL {
             scope.spawn(move || {
-                // artisand takes back what is not begun for three seconds. A machine that stands still for that long
-                // plays another scene.
+                // artisand takes back a job that PHP has not begun after three seconds. If the machine pauses for that
+                // long, there is nothing to test, and the scene is played again.
                 let is_played = (0..5).any(|_| wakes_up_late(version, hangup));
                 assert!(
                     is_played,
@@ -581,9 +581,9 @@ impl Hangup {
 
 /// A process in the group of another one, as long as it lives.
 ///
-/// When artisand is killed, its processes belong to nobody of their session. Then the kernel sends SIGHUP and SIGCONT
-/// to each of their groups that has a stopped process, which would end that process or wake it up at once. This one
-/// still belongs to the session, and so does its group.
+/// The test stops PHP and its supervisor, and then kills artisand. Their process groups are then orphaned: no member has
+/// a parent in the same session. The kernel sends SIGHUP and SIGCONT to an orphaned group with a stopped process, which
+/// would kill or wake the process too early. The parent of this process is the test, so the group is not orphaned.
 fn companion_of(leader: u32) -> ManagedChild {
     let mut command = Command::new("sleep");
     command
@@ -594,17 +594,16 @@ fn companion_of(leader: u32) -> ManagedChild {
 
 /// Waits until a PHP process that is stopped has something to read from artisand.
 fn wait_until_sent(pid: u32) {
-    /// Where it has the socket.
+    /// The descriptor of its socket to artisand.
     const SOCKET: i32 = 3;
     let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     let process = pidfd_open(pid, PidfdFlags::empty()).unwrap();
-    match pidfd_getfd(&process, SOCKET, PidfdGetfdFlags::empty()) {
-        Ok(socket) => eventually("the job is in the socket", LONG, || {
-            (ioctl_fionread(&socket).unwrap() > 0).then_some(())
-        }),
-        // A container may refuse that to all of its processes. A process that is stopped reports nothing.
-        Err(_) => std::thread::sleep(Duration::from_millis(200)),
-    }
+    let socket = pidfd_getfd(&process, SOCKET, PidfdGetfdFlags::empty());
+    let socket = socket
+        .expect("a process may look at the descriptors of its descendants (pidfd_getfd, ptrace)");
+    eventually("the job is in the socket", LONG, || {
+        (ioctl_fionread(&socket).unwrap() > 0).then_some(())
+    });
 }
 
 /// Whether artisand was killed while the process had the job.
@@ -614,7 +613,7 @@ fn wakes_up_late(version: u8, hangup: Hangup) -> bool {
     let mut worker = ManagedChild::spawn(hangup.applied_to(&scene.worker_command(&[])));
     scene.wait_for_ready(&worker, 1);
     let idle = scene.wait_for_size(&worker)[0];
-    // PHP has a handler of its own, which does what it found.
+    // The worker inherits it, and PHP inherits it from the worker.
     assert_eq!(Hangup::of(worker.id()), hangup, "{}", scene.name);
     wait_until_idle(idle);
     let supervisor = supervisor_of(worker.id()).expect("there is one");

@@ -217,7 +217,7 @@ fn no_command_changes_a_file_of_the_app(version: u8) {
     };
 
     run_what_needs_no_worker(&mut scene);
-    // It tries a process of the pool.
+    // `doctor` starts a process of the pool.
     scene.run(&["doctor"], 0, BOOTED);
     scene.run(&["queue:work", "--once"], 0, BOOTED);
     scene.run(&["queue:work", "--stop-when-empty", "--tries=1"], 0, RAN);
@@ -240,7 +240,7 @@ fn no_command_changes_a_file_of_the_app(version: u8) {
     listening.signal(Signal::TERM);
     listening.succeeds_within(SOON);
     scene.look("queue:listen", LOG);
-    // It ends as programs do that have nothing to finish.
+    // `tail` has no handler for it.
     tail.signal(Signal::TERM);
     tail.wait_timeout(SOON);
     scene.look("tail", NOTHING);

@@ -148,7 +148,7 @@ fn a_collector_that_is_away_is_said_once_and_costs_no_job() {
     let redis = RedisServer::start();
     let refusing = Collector::start();
     refusing.answer(503);
-    // Nothing listens there, unlike on a port that was free a moment ago: another test's server may have that.
+    // No test's server gets this port. A port that was free a moment ago may belong to one by now.
     let away = "http://127.0.0.1:1".to_owned();
     for url in [away, refusing.url()] {
         push(&redis, 50);

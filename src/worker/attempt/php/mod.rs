@@ -45,7 +45,7 @@ impl Attempt {
     pub(crate) async fn run_in_php(
         &self,
         info: Arc<JobInfo>,
-        seat: IdleMember,
+        idle: IdleMember,
         unsettled: Held,
         end: &mut TaskEnd,
     ) -> Option<RunInPhp> {
@@ -55,7 +55,7 @@ impl Attempt {
             Some(delivery) => named(delivery, info.attempts),
             None => Arc::clone(&self.job.ticket),
         };
-        let Some(mut run) = seat.run(Arc::clone(&info), &reserved, lease) else {
+        let Some(mut run) = idle.run(Arc::clone(&info), &reserved, lease) else {
             end.was_declined = true;
             self.give_back(Some(info)).await;
             return None;
@@ -224,7 +224,7 @@ impl Attempt {
     /// wrote in between. With a single PHP process Laravel never runs into that, so it must not happen here
     /// either.
     fn recording_of(&self, settlement: &Settlement) -> Option<(watch::Receiver<Sweeps>, u64)> {
-        let recording = self.shared.recording.as_ref()?.passes();
+        let recording = self.shared.recording.as_ref()?.sweeps();
         let begun = recording.borrow().begun;
         (self.shared.has_one_member() && matches!(settlement, Settlement::Finish(_)))
             .then_some((recording, begun))
@@ -232,7 +232,7 @@ impl Attempt {
 
     /// Waits for the end of the first pass over the spool that began after `begun`.
     async fn wait_until_recorded(&self, mut recording: watch::Receiver<Sweeps>, begun: u64) {
-        let has_ended = |passes: &Sweeps| passes.ended > begun || passes.is_refused;
+        let has_ended = |sweeps: &Sweeps| sweeps.ended > begun || sweeps.is_refused;
         tokio::select! {
             // Ends also when the recorder is gone.
             _ = recording.wait_for(has_ended) => {}
