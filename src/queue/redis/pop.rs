@@ -1,6 +1,8 @@
 //! Pops jobs: the heads of queues, or chosen jobs.
 
 use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::sync::Arc;
 
 use redis::Value;
 
@@ -395,31 +397,45 @@ fn read_job(
     else {
         return None;
     };
-    let (member, attempts) = if *offset == -1 {
+    let payload = Arc::<[u8]>::from(element);
+    let (ticket, attempts) = if *offset == -1 {
         // An unreadable payload goes to quarantine, where attempts do not count.
         let read = Payload::parse(&text)
             .ok()
             .and_then(|payload| payload.attempts);
-        (text, read.unwrap_or(1).max(1))
+        (text.into(), read.unwrap_or(1).max(1))
     } else {
         let start = usize::try_from(*offset).ok()?;
-        let digits = element
+        let digits = payload
             .get(start..)?
             .iter()
             .take_while(|byte| byte.is_ascii_digit())
             .count();
         let attempts = std::str::from_utf8(&text).ok()?.parse().ok()?;
-        let attempts = number_of_attempts(attempts);
-        let member = [&element[..start], &text, &element[start + digits..]].concat();
-        (member, attempts)
+        (
+            replaced(&payload, start..start + digits, &text),
+            number_of_attempts(attempts),
+        )
     };
     Some(ReservedJob {
         delivery: None,
         queue: queue.clone(),
-        payload: element.into(),
+        payload,
         attempts,
         lease,
         choice: None,
-        ticket: member.into(),
+        ticket,
     })
+}
+
+/// The payload with one part replaced; copied once if both have the same length, as most numbers of attempts have.
+fn replaced(payload: &Arc<[u8]>, part: Range<usize>, by: &[u8]) -> Arc<[u8]> {
+    if part.len() != by.len() {
+        return [&payload[..part.start], by, &payload[part.end..]]
+            .concat()
+            .into();
+    }
+    let mut copy = Arc::clone(payload);
+    Arc::make_mut(&mut copy)[part].copy_from_slice(by);
+    copy
 }
