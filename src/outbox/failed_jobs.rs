@@ -313,7 +313,422 @@ fn is_outage(error: &crate::failed::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures_util::future::BoxFuture;
+    use jiff::tz::TimeZone;
+
     use super::*;
+    use crate::failed::{FileFailedJobs, FileLock, Unlock};
+    use crate::queue::MemoryQueue;
+    use crate::time::UnixSeconds;
+
+    const NOW: i64 = 1_800_000_000;
+
+    /// A lock that nobody else takes; it cannot be taken for as many times as the number says.
+    #[derive(Debug, Default)]
+    struct Lock {
+        away: AtomicUsize,
+        tried: AtomicUsize,
+    }
+
+    impl FileLock for Lock {
+        fn lock(
+            &self,
+            _: Duration,
+        ) -> BoxFuture<'_, Result<Option<Unlock>, Box<dyn std::error::Error + Send + Sync>>>
+        {
+            self.tried.fetch_add(1, Ordering::Relaxed);
+            let less = |away: usize| away.checked_sub(1);
+            let is_away = self
+                .away
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+            let unlock: Unlock = Box::new(|| Box::pin(async {}));
+            Box::pin(async move {
+                match is_away {
+                    Ok(_) => Err("the lock's store is away".into()),
+                    Err(_) => Ok(Some(unlock)),
+                }
+            })
+        }
+    }
+
+    struct Scene {
+        directory: tempfile::TempDir,
+        queue: Arc<MemoryQueue>,
+        lock: Arc<Lock>,
+        spooled: Arc<Notify>,
+        last: CancellationToken,
+        refused: Arc<AtomicUsize>,
+        progress: Progress,
+        failing: watch::Sender<usize>,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            Self {
+                directory: tempfile::tempdir().unwrap(),
+                queue: Arc::new(MemoryQueue::new(None)),
+                lock: Arc::default(),
+                spooled: Arc::default(),
+                last: CancellationToken::new(),
+                refused: Arc::default(),
+                progress: Progress::default(),
+                failing: watch::channel(0).0,
+            }
+        }
+
+        fn path(&self) -> PathBuf {
+            self.directory.path().join("failed.json")
+        }
+
+        fn store(&self) -> FailedJobs {
+            let lock = Arc::clone(&self.lock) as _;
+            FailedJobs::File(FileFailedJobs::new(self.path(), 1000, TimeZone::UTC, lock))
+        }
+
+        /// A relay to the file, and what it tells of its sweeps.
+        fn relay(&self) -> (FailedJobRelay, watch::Receiver<Sweeps>) {
+            let (sweeps, seen) = watch::channel(Sweeps::default());
+            let refused = Arc::clone(&self.refused);
+            let relay = FailedJobRelay {
+                ledger: Arc::clone(&self.queue) as _,
+                queues: vec!["default".into()],
+                store: Arc::new(self.store()),
+                clock: Clock::Fixed(UnixSeconds(NOW)),
+                spooled: Arc::clone(&self.spooled),
+                last: self.last.clone(),
+                progress: self.progress.clone(),
+                sweeps,
+                failing: self.failing.subscribe(),
+                on_refusal: OnRefusal::new(move |what| {
+                    assert_eq!(what, "record a failed job");
+                    refused.fetch_add(1, Ordering::Relaxed);
+                }),
+            };
+            (relay, seen)
+        }
+
+        fn spool(&self, job: &FailedJob) {
+            self.queue.spool_record(Spool::FailedJobs, job.to_json());
+        }
+
+        fn left(&self) -> usize {
+            self.queue.spool(Spool::FailedJobs).len()
+        }
+
+        /// One pass over the spool, from where the last one has ended.
+        async fn pass(&self, said: &mut Logged) -> DrainStatus {
+            let (relay, _) = self.relay();
+            let mut quiet = Quiet::new(relay.failing.clone());
+            relay.drain(&relay.ledger, said, &mut quiet).await
+        }
+
+        /// The exceptions in the store, latest first.
+        async fn stored(&self) -> Vec<String> {
+            let jobs = self.store().all().await.unwrap();
+            jobs.into_iter().map(|job| job.exception).collect()
+        }
+
+        /// The other side of the lock is away for this many tries.
+        fn away(&self, times: usize) {
+            self.lock.away.store(times, Ordering::Relaxed);
+            self.lock.tried.store(0, Ordering::Relaxed);
+        }
+
+        fn tried(&self) -> usize {
+            self.lock.tried.load(Ordering::Relaxed)
+        }
+    }
+
+    /// A failure of the job `uuid` this many seconds ago.
+    fn failed(uuid: &str, exception: &str, seconds_ago: i64) -> FailedJob {
+        FailedJob {
+            uuid: Some(uuid.to_owned()),
+            connection: "redis".to_owned(),
+            queue: "default".to_owned(),
+            payload: "{}".to_owned(),
+            exception: exception.to_owned(),
+            failed_at: NOW - seconds_ago,
+        }
+    }
+
+    #[tokio::test]
+    async fn each_record_becomes_a_row_and_leaves_the_spool() {
+        let scene = Scene::new();
+        let mut said = Logged::default();
+        assert_eq!(scene.pass(&mut said).await, DrainStatus::All);
+        // More than are read at once.
+        for number in 0..PAGE + 5 {
+            scene.spool(&failed(&number.to_string(), "E", 0));
+        }
+        assert_eq!(scene.pass(&mut said).await, DrainStatus::All);
+        assert_eq!((scene.left(), scene.stored().await.len()), (0, PAGE + 5));
+        assert_eq!(scene.progress.records(), PAGE as u64 + 5);
+        assert_eq!(scene.refused.load(Ordering::Relaxed), 0);
+    }
+
+    /// `queue:retry` pushes a job before it deletes its row, so that an equal row may be one that is about to go.
+    #[tokio::test]
+    async fn an_equal_row_counts_as_the_records_own_after_some_seconds() {
+        let rows = [
+            (0, 1, DrainStatus::Later),
+            (SAME_AFTER - 1, 1, DrainStatus::Later),
+            (SAME_AFTER, 0, DrainStatus::All),
+        ];
+        for (seconds_ago, left, expected) in rows {
+            let scene = Scene::new();
+            let job = failed("a", "E", seconds_ago);
+            assert_eq!(scene.store().record(&job).await.unwrap(), Recorded::New);
+            scene.spool(&job);
+            let status = scene.pass(&mut Logged::default()).await;
+            assert_eq!((scene.left(), status), (left, expected), "{seconds_ago}");
+            assert_eq!(scene.stored().await, ["E"]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_later_failure_of_a_job_replaces_the_earlier_one_after_some_seconds() {
+        let rows = [
+            (REPLACE_AFTER - 1, 1, DrainStatus::Later, "earlier"),
+            (REPLACE_AFTER, 0, DrainStatus::All, "later"),
+        ];
+        for (seconds_ago, left, expected, stored) in rows {
+            let scene = Scene::new();
+            let earlier = failed("a", "earlier", 100);
+            assert_eq!(scene.store().record(&earlier).await.unwrap(), Recorded::New);
+            scene.spool(&failed("a", "later", seconds_ago));
+            let status = scene.pass(&mut Logged::default()).await;
+            assert_eq!((scene.left(), status), (left, expected), "{seconds_ago}");
+            assert_eq!(scene.stored().await, [stored]);
+        }
+    }
+
+    #[tokio::test]
+    async fn records_behind_one_that_has_to_wait_or_cannot_be_read_are_recorded() {
+        let scene = Scene::new();
+        let waits = failed("a", "E", 0);
+        assert_eq!(scene.store().record(&waits).await.unwrap(), Recorded::New);
+        scene.spool(&waits);
+        scene
+            .queue
+            .spool_record(Spool::FailedJobs, b"from another program".to_vec());
+        scene.spool(&failed("b", "behind", 0));
+        let mut said = Logged::default();
+        assert_eq!(scene.pass(&mut said).await, DrainStatus::Later);
+        assert_eq!((scene.left(), said.foreign), (2, true));
+        assert_eq!(scene.stored().await, ["behind", "E"]);
+        // These are no refusals of the store.
+        assert_eq!((scene.refused.load(Ordering::Relaxed), said.from), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_pass_ends_at_two_outages_in_a_row_and_the_next_one_begins_behind_them() {
+        let scene = Scene::new();
+        for uuid in ["a", "b", "c", "d"] {
+            scene.spool(&failed(uuid, uuid, 0));
+        }
+        let mut said = Logged::default();
+        scene.away(2);
+        assert_eq!(scene.pass(&mut said).await, DrainStatus::Failed);
+        assert_eq!((scene.tried(), scene.left(), said.from), (2, 4, 2));
+        assert_eq!(scene.refused.load(Ordering::Relaxed), 2);
+        // The store is back; what was refused is left for the pass after this one.
+        assert_eq!(scene.pass(&mut said).await, DrainStatus::Failed);
+        assert_eq!(
+            (scene.stored().await, said.from),
+            (vec!["d".into(), "c".into()], 0)
+        );
+        assert_eq!(scene.pass(&mut said).await, DrainStatus::All);
+        assert_eq!((scene.left(), scene.stored().await.len()), (0, 4));
+        // One error may concern its record alone.
+        for uuid in ["e", "f"] {
+            scene.spool(&failed(uuid, uuid, 0));
+        }
+        scene.away(1);
+        assert_eq!(scene.pass(&mut said).await, DrainStatus::Failed);
+        assert_eq!((scene.left(), scene.stored().await.len()), (1, 5));
+    }
+
+    /// An error that concerns one record does not end the pass, and is forgotten once a record was taken.
+    #[tokio::test]
+    async fn outages_between_records_that_are_taken_do_not_end_a_pass() {
+        let scene = Scene::new();
+        let waits = failed("waits", "E", 0);
+        assert_eq!(scene.store().record(&waits).await.unwrap(), Recorded::New);
+        scene.spool(&failed("a", "a", 0));
+        scene.spool(&waits);
+        scene.spool(&failed("b", "b", 0));
+        let (relay, _) = scene.relay();
+        let mut said = Logged::default();
+        let mut lease = Lease::take(&relay.ledger, Spool::FailedJobs, &relay.progress)
+            .await
+            .unwrap();
+        let mut quiet = Quiet::new(relay.failing.clone());
+        scene.away(1);
+        let status = relay.drain_leased(&mut lease, &mut said, &mut quiet).await;
+        assert_eq!(
+            (status, scene.tried(), scene.left()),
+            (DrainStatus::Failed, 3, 2)
+        );
+        assert_eq!(scene.stored().await, ["b", "E"]);
+        // The pass came to the end of the list, so the next one begins at its head.
+        assert_eq!(said.from, 0);
+    }
+
+    #[tokio::test]
+    async fn only_the_holder_of_the_lease_empties_the_spool() {
+        let scene = Scene::new();
+        scene.spool(&failed("a", "a", 0));
+        let (relay, _) = scene.relay();
+        let lease = Lease::take(&relay.ledger, Spool::FailedJobs, &relay.progress).await;
+        let mut lease = lease.unwrap();
+        assert_eq!(scene.pass(&mut Logged::default()).await, DrainStatus::Later);
+        assert_eq!((scene.left(), scene.tried()), (1, 0));
+        // A process that slept for longer than its lease lived writes a row, but the record is not its own any more.
+        relay
+            .ledger
+            .unlease(Spool::FailedJobs, lease.holder())
+            .await
+            .unwrap();
+        let other = Lease::take(&relay.ledger, Spool::FailedJobs, &relay.progress).await;
+        let mut quiet = Quiet::new(relay.failing.clone());
+        let mut said = Logged::default();
+        let status = relay.drain_leased(&mut lease, &mut said, &mut quiet).await;
+        assert_eq!(status, DrainStatus::Later);
+        assert_eq!(scene.left(), 1);
+        other.unwrap().give_up().await;
+        // Its successor finds the row.
+        scene.pass(&mut Logged::default()).await;
+        assert_eq!(scene.stored().await, ["a"]);
+    }
+
+    /// Waits in paused time until this holds.
+    async fn until(what: impl Fn() -> bool) {
+        let wait = async {
+            while !what() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let waited = tokio::time::timeout(Duration::from_secs(600), wait).await;
+        waited.expect("this came true within ten minutes");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn records_are_moved_when_they_are_noticed_and_else_every_half_minute() {
+        let scene = Scene::new();
+        let (relay, seen) = scene.relay();
+        let recording = tokio::spawn(keep_recording(relay));
+        until(|| seen.borrow().ended == 1).await;
+        let began = Instant::now();
+        scene.spool(&failed("a", "a", 0));
+        scene.spooled.notify_one();
+        until(|| scene.left() == 0).await;
+        assert!(began.elapsed() < Duration::from_secs(1));
+        // Another process died before it could notify anybody.
+        let began = Instant::now();
+        scene.spool(&failed("b", "b", 0));
+        until(|| scene.left() == 0).await;
+        let waited = began.elapsed();
+        assert!(
+            LOOK_EVERY / 2 < waited && waited <= LOOK_EVERY + Duration::from_secs(1),
+            "{waited:?}"
+        );
+        let sweeps = *seen.borrow();
+        assert_eq!((sweeps.begun, sweeps.is_refused), (3, false));
+        scene.last.cancel();
+        recording.await.unwrap();
+        assert_eq!(seen.borrow().begun, seen.borrow().ended);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_is_away_is_tried_at_growing_waits_whatever_is_notified() {
+        let scene = Scene::new();
+        scene.spool(&failed("a", "a", 0));
+        scene.away(5);
+        let (relay, seen) = scene.relay();
+        let recording = tokio::spawn(keep_recording(relay));
+        until(|| scene.tried() == 1).await;
+        let began = Instant::now();
+        until(|| seen.borrow().is_refused).await;
+        // The end of each further job notifies the task.
+        let notifying = async {
+            loop {
+                scene.spooled.notify_one();
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::select! {
+            () = notifying => {}
+            () = until(|| scene.left() == 0) => {}
+        }
+        let took = began.elapsed();
+        assert!(took >= Duration::from_millis(500) * 5, "{took:?}");
+        until(|| !seen.borrow().is_refused).await;
+        scene.last.cancel();
+        recording.await.unwrap();
+        assert_eq!(scene.stored().await, ["a"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_record_that_has_to_wait_is_tried_again_within_a_second_and_once_more_at_the_end() {
+        let scene = Scene::new();
+        let job = failed("a", "E", 0);
+        assert_eq!(scene.store().record(&job).await.unwrap(), Recorded::New);
+        scene.spool(&job);
+        let (relay, seen) = scene.relay();
+        let recording = tokio::spawn(keep_recording(relay));
+        until(|| seen.borrow().ended == 1).await;
+        let began = Instant::now();
+        until(|| seen.borrow().ended == 6).await;
+        let waited = began.elapsed();
+        assert!(
+            waited > Duration::from_secs(4) && waited < Duration::from_secs(6),
+            "{waited:?}"
+        );
+        // The retry deletes its row.
+        assert!(scene.store().forget("a").await.unwrap());
+        scene.last.cancel();
+        recording.await.unwrap();
+        assert_eq!(
+            (scene.left(), scene.stored().await),
+            (0, vec!["E".to_owned()])
+        );
+        assert_eq!(seen.borrow().ended, 7);
+    }
+
+    /// The first records were refused, and the pass after that began behind them.
+    #[tokio::test(start_paused = true)]
+    async fn the_last_pass_begins_at_the_head_of_the_spool_and_goes_through_all_of_it() {
+        let scene = Scene::new();
+        for number in 0..MOST_REFUSALS + 5 {
+            scene.spool(&failed(&number.to_string(), "E", 0));
+        }
+        scene.away(2);
+        let (relay, seen) = scene.relay();
+        let recording = tokio::spawn(keep_recording(relay));
+        until(|| seen.borrow().ended == 1).await;
+        assert_eq!(scene.left(), MOST_REFUSALS + 5);
+        scene.last.cancel();
+        recording.await.unwrap();
+        assert_eq!((scene.left(), seen.borrow().ended), (0, 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn records_wait_until_php_has_written_what_failures_bring_about() {
+        let scene = Scene::new();
+        scene.failing.send_replace(1);
+        scene.spool(&failed("a", "a", 0));
+        let (relay, seen) = scene.relay();
+        let recording = tokio::spawn(keep_recording(relay));
+        tokio::time::sleep(FAILING / 2).await;
+        assert_eq!((scene.left(), seen.borrow().begun), (1, 0));
+        scene.failing.send_replace(0);
+        until(|| scene.left() == 0).await;
+        scene.last.cancel();
+        recording.await.unwrap();
+    }
 
     #[tokio::test(start_paused = true)]
     async fn records_wait_for_php_but_not_each_of_them_if_some_job_always_fails() {

@@ -144,6 +144,12 @@ impl Lease {
         self.hold.clone()
     }
 
+    /// The name under which the lease is held.
+    #[cfg(test)]
+    pub(crate) fn holder(&self) -> &str {
+        &self.hold.holder
+    }
+
     /// Runs `work` under the lease and renews the lease meanwhile; `None` if the lease is lost.
     ///
     /// Without the lease another process does the work: it finishes what this process did not.
