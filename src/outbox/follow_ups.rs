@@ -476,6 +476,8 @@ pub(super) enum Pushing {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::sync::Mutex;
+
     use super::*;
     use crate::cache::{FileStore, FileStoreOptions, Stores};
     use crate::outbox::follow_up::LockRequest;
@@ -630,23 +632,15 @@ pub(super) mod tests {
         let before = cache.lock("step", "before", Duration::from_secs(3600));
         assert!(before.acquire().await.unwrap());
         let queue = Arc::new(MemoryQueue::new(None));
-        let note = |what: FollowUp| queue.spool_record(Spool::FollowUps, what.to_record());
-        let unlock = |name: String, owner: &str| FollowUp::Unlock {
-            store: "files".to_owned(),
-            name,
-            owner: Some(owner.to_owned()),
-        };
-        note(FollowUp::Push(RemotePush {
-            lock: Some(LockRequest {
-                store: "files".to_owned(),
-                name: "step".to_owned(),
-                owner: "me".to_owned(),
-                seconds: 3600,
-            }),
+        let push = RemotePush {
+            lock: lock_of("step"),
             ..to_default("a")
-        }));
-        (0..PAGE).for_each(|number| note(unlock(format!("other{number}"), "other")));
-        note(unlock("step".to_owned(), "before"));
+        };
+        note(&queue, &FollowUp::Push(push));
+        for number in 0..PAGE {
+            note(&queue, &unlock_of(&format!("other{number}"), Some("other")));
+        }
+        note(&queue, &unlock_of("step", Some("before")));
         assert_eq!(pending_after_all(&queue, services).await, 1);
         let owner = before.current_owner().await.unwrap();
         assert_eq!(owner.as_deref(), Some("me"));
@@ -666,12 +660,7 @@ pub(super) mod tests {
         tokio::time::sleep(Duration::from_secs(60)).await;
         for _ in 0..3 {
             assert!(lock.acquire().await.unwrap());
-            let unlock = FollowUp::Unlock {
-                store: "files".to_owned(),
-                name: lock.name().to_owned(),
-                owner: Some("me".to_owned()),
-            };
-            queue.spool_record(Spool::FollowUps, unlock.to_record());
+            note(&queue, &unlock_of(lock.name(), Some("me")));
             left.note();
             let noted = Instant::now();
             while lock.current_owner().await.unwrap().is_some() {
@@ -682,6 +671,353 @@ pub(super) mod tests {
         last.cancel();
         assert_eq!(following.await.unwrap(), DrainStatus::Failed);
         assert_eq!(queue.spool(Spool::FollowUps).len(), 1);
+    }
+
+    /// Another connection, which is this server.
+    fn with_other(server: &Arc<Server>, services: Services) -> Services {
+        let destination = Destination {
+            default_queue: "default".into(),
+            queues: Ok(Arc::clone(server) as _),
+        };
+        Services {
+            connections: Some(Connections::new(
+                "redis",
+                [("other".to_owned(), destination)],
+            )),
+            ..services
+        }
+    }
+
+    /// A relay, and what it has told of refusals.
+    fn telling(
+        queue: &Arc<MemoryQueue>,
+        services: Services,
+    ) -> (FollowUpRelay, Arc<Mutex<Vec<&'static str>>>) {
+        let told = Arc::<Mutex<Vec<_>>>::default();
+        let tells = Arc::clone(&told);
+        let (left, last) = (Arc::default(), CancellationToken::new());
+        let relay = FollowUpRelay {
+            on_refusal: OnRefusal::new(move |what| tells.lock().unwrap().push(what)),
+            ..follower(queue, services, &left, &last)
+        };
+        (relay, told)
+    }
+
+    fn unlock_of(name: &str, owner: Option<&str>) -> FollowUp {
+        FollowUp::Unlock {
+            store: "files".to_owned(),
+            name: name.to_owned(),
+            owner: owner.map(str::to_owned),
+        }
+    }
+
+    fn lock_of(name: &str) -> Option<LockRequest> {
+        Some(LockRequest {
+            store: "files".to_owned(),
+            name: name.to_owned(),
+            owner: "me".to_owned(),
+            seconds: 3600,
+        })
+    }
+
+    fn note(queue: &MemoryQueue, what: &FollowUp) {
+        queue.spool_record(Spool::FollowUps, what.to_record());
+    }
+
+    fn left_in(queue: &MemoryQueue) -> usize {
+        queue.spool(Spool::FollowUps).len()
+    }
+
+    #[tokio::test]
+    async fn a_pass_ends_after_many_records_that_stay_and_the_next_one_goes_on_behind_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let (cache, services) = with_files(directory.path());
+        let lock = cache.lock("lock", "me", Duration::from_secs(3600));
+        assert!(lock.acquire().await.unwrap());
+        let queue = Arc::new(MemoryQueue::new(None));
+        // A whole number of pages.
+        let stay = MOST_LEFT.next_multiple_of(PAGE);
+        (0..stay).for_each(|_| queue.spool_record(Spool::FollowUps, b"{}".to_vec()));
+        note(&queue, &unlock_of("lock", Some("me")));
+        let (relay, told) = telling(&queue, services);
+        let mut state = ListState::default();
+        let is_held = async || lock.current_owner().await.unwrap().is_some();
+        assert_eq!(
+            relay.drain(&relay.ledger, &mut state).await,
+            DrainStatus::Failed
+        );
+        assert_eq!((state.start, is_held().await), (stay, true));
+        assert_eq!(
+            relay.drain(&relay.ledger, &mut state).await,
+            DrainStatus::Failed
+        );
+        assert_eq!((state.start, is_held().await), (0, false));
+        assert_eq!((left_in(&queue), told.lock().unwrap().len()), (stay, stay));
+        assert_eq!(
+            told.lock().unwrap()[0],
+            "read a record in artisand:follow-ups"
+        );
+        // The same problem is logged once.
+        assert_eq!(state.said.problems.len(), 1);
+    }
+
+    /// The record is first replaced by one that names the owner, so that a lock which is taken anew is never freed.
+    #[tokio::test]
+    async fn a_lock_whose_owner_was_not_known_is_freed_of_the_owner_that_it_has_now() {
+        let directory = tempfile::tempdir().unwrap();
+        let (cache, services) = with_files(directory.path());
+        let lock = cache.lock("lock", "me", Duration::from_secs(3600));
+        assert!(lock.acquire().await.unwrap());
+        let queue = Arc::new(MemoryQueue::new(None));
+        note(&queue, &unlock_of("lock", None));
+        note(&queue, &unlock_of("free", None));
+        let (relay, told) = telling(&queue, services);
+        let mut state = ListState::default();
+        assert_eq!(
+            relay.drain(&relay.ledger, &mut state).await,
+            DrainStatus::All
+        );
+        assert_eq!(
+            (left_in(&queue), lock.current_owner().await.unwrap()),
+            (0, None)
+        );
+        assert!(told.lock().unwrap().is_empty());
+        // Three records went: that without an owner, that in its place, and that of the lock which nobody held.
+        assert_eq!(relay.progress.records(), 3);
+    }
+
+    #[tokio::test]
+    async fn a_lock_that_cannot_be_freed_is_not_taken_in_the_same_pass() {
+        for owner in [None, Some("before")] {
+            let queue = Arc::new(MemoryQueue::new(None));
+            note(&queue, &unlock_of("step", owner));
+            note(
+                &queue,
+                &FollowUp::Push(RemotePush {
+                    lock: lock_of("step"),
+                    ..to_default("a")
+                }),
+            );
+            // Without the app's cache.
+            let (relay, told) = telling(&queue, Services::default());
+            let mut state = ListState::default();
+            assert_eq!(
+                relay.drain(&relay.ledger, &mut state).await,
+                DrainStatus::Failed
+            );
+            // The push waits and is no refusal itself.
+            assert_eq!(
+                (left_in(&queue), &**told.lock().unwrap()),
+                (2, &["free a lock"][..])
+            );
+            assert!(
+                state
+                    .said
+                    .held
+                    .contains(&("files".to_owned(), "step".to_owned()))
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_done_stays_and_what_is_behind_it_is_done() {
+        let queue = Arc::new(MemoryQueue::new(None));
+        let server = Server::new();
+        let push = |connection: &str, id: &str| {
+            FollowUp::Push(RemotePush {
+                connection: connection.to_owned(),
+                ..to_default(id)
+            })
+        };
+        note(&queue, &push("unknown", "a"));
+        note(&queue, &push("other", "b"));
+        note(&queue, &push("redis", "c"));
+        let ended = Ended {
+            token: "t".to_owned(),
+            uuid: "u".to_owned(),
+            outcome: crate::batch::JobOutcome::Succeeded,
+        };
+        note(
+            &queue,
+            &FollowUp::Count(Count {
+                batch: "batch".to_owned(),
+                ended: ended.clone(),
+                connection: None,
+                queue: None,
+                message: None,
+                name: None,
+                trace: None,
+            }),
+        );
+        note(
+            &queue,
+            &FollowUp::Forget {
+                batch: "another".to_owned(),
+                ended: vec![ended],
+            },
+        );
+        server.next("push_once", [Some(Fault::Refused)]);
+        let (relay, told) = telling(&queue, with_other(&server, Services::default()));
+        let mut state = ListState::default();
+        assert_eq!(
+            relay.drain(&relay.ledger, &mut state).await,
+            DrainStatus::Failed
+        );
+        assert_eq!(left_in(&queue), 4);
+        let expected = [
+            "push a job",
+            "push a job",
+            "count jobs in a batch",
+            "clean up a batch",
+        ];
+        assert_eq!(**told.lock().unwrap(), expected);
+        assert!(
+            state
+                .said
+                .problems
+                .contains("there is no queue connection `unknown`")
+        );
+        assert_eq!(queue.sizes(&"default".into()).await.unwrap().pending, 1);
+        // The other server takes the job the next time.
+        relay.drain(&relay.ledger, &mut state).await;
+        assert_eq!((left_in(&queue), server.sizes().await.pending), (3, 1));
+    }
+
+    #[tokio::test]
+    async fn a_job_that_its_server_will_never_take_becomes_a_failed_job_and_its_lock_is_freed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (cache, services) = with_files(directory.path());
+        let queue = Arc::new(MemoryQueue::new(None));
+        let server = Server::new();
+        server.next("push_once", [Some(Fault::Impossible)]);
+        note(
+            &queue,
+            &FollowUp::Push(RemotePush {
+                connection: "other".to_owned(),
+                payload: r#"{"uuid":"u-1","displayName":"A","job":"B@call","data":{}}"#.to_owned(),
+                lock: lock_of("step"),
+                ..to_default("a")
+            }),
+        );
+        let (relay, _) = telling(&queue, with_other(&server, services));
+        let relay = FollowUpRelay {
+            clock: Clock::Fixed(crate::time::UnixSeconds(1_800_000_000)),
+            ..relay
+        };
+        assert_eq!(
+            relay.drain(&relay.ledger, &mut ListState::default()).await,
+            DrainStatus::All
+        );
+        let records = queue.spool(Spool::FailedJobs);
+        assert_eq!(
+            (left_in(&queue), records.len(), server.sizes().await.pending),
+            (0, 1, 0)
+        );
+        let job: crate::payload::FailedJob = serde_json::from_slice(&records[0]).unwrap();
+        assert_eq!(
+            (job.connection.as_str(), job.queue.as_str()),
+            ("other", "default")
+        );
+        assert_eq!(
+            (job.uuid.as_deref(), job.failed_at),
+            (Some("u-1"), 1_800_000_000)
+        );
+        assert!(
+            job.payload.contains("u-1") && job.exception.starts_with("Artisand\\PushRefused: ")
+        );
+        let lock = cache.lock("step", "me", Duration::ZERO);
+        assert_eq!(lock.current_owner().await.unwrap(), None);
+    }
+
+    /// The next job of a chain is unique, and another one is queued: Laravel drops it, and with it the rest of the chain.
+    #[tokio::test]
+    async fn a_step_whose_lock_another_job_holds_is_dropped() {
+        let directory = tempfile::tempdir().unwrap();
+        let (cache, services) = with_files(directory.path());
+        let queue = Arc::new(MemoryQueue::new(None));
+        let other = cache.lock("step", "another job", Duration::from_secs(3600));
+        assert!(other.acquire().await.unwrap());
+        for (id, name) in [("a", "step"), ("b", "mine"), ("c", "mine")] {
+            note(
+                &queue,
+                &FollowUp::Push(RemotePush {
+                    lock: lock_of(name),
+                    ..to_default(id)
+                }),
+            );
+        }
+        let (relay, told) = telling(&queue, services);
+        assert_eq!(
+            relay.drain(&relay.ledger, &mut ListState::default()).await,
+            DrainStatus::All
+        );
+        // An owner may take its lock again: a worker may have died between the lock and the push.
+        assert_eq!(
+            (
+                left_in(&queue),
+                queue.sizes(&"default".into()).await.unwrap().pending
+            ),
+            (0, 2)
+        );
+        assert!(told.lock().unwrap().is_empty());
+        let owner = other.current_owner().await.unwrap();
+        assert_eq!(owner.as_deref(), Some("another job"));
+    }
+
+    /// A process that slept for longer than its lease lived: its successor frees and takes these locks.
+    #[tokio::test]
+    async fn without_the_lease_no_lock_is_taken_and_no_record_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (cache, services) = with_files(directory.path());
+        let queue = Arc::new(MemoryQueue::new(None));
+        note(
+            &queue,
+            &FollowUp::Push(RemotePush {
+                lock: lock_of("step"),
+                ..to_default("a")
+            }),
+        );
+        let (relay, _) = telling(&queue, services);
+        let lease = Lease::take(&relay.ledger, Spool::FollowUps, &relay.progress).await;
+        let mut lease = lease.unwrap();
+        // The lease is another's.
+        assert_eq!(
+            relay.drain(&relay.ledger, &mut ListState::default()).await,
+            DrainStatus::Later
+        );
+        relay
+            .ledger
+            .unlease(Spool::FollowUps, lease.holder())
+            .await
+            .unwrap();
+        let mut state = ListState::default();
+        assert_eq!(
+            relay.drain_leased(&mut lease, &mut state).await,
+            DrainStatus::Later
+        );
+        let lock = cache.lock("step", "me", Duration::ZERO);
+        assert_eq!(
+            (left_in(&queue), lock.current_owner().await.unwrap()),
+            (1, None)
+        );
+        assert_eq!(queue.sizes(&"default".into()).await.unwrap().pending, 0);
+    }
+
+    #[test]
+    fn a_problem_is_logged_once_until_there_were_many_others() {
+        let mut said = Logged::default();
+        for _ in 0..2 {
+            said.problem("push a job", "away".to_owned());
+        }
+        assert_eq!(said.problems.len(), 1);
+        for number in 1..MOST_PROBLEMS {
+            said.problem("push a job", number.to_string());
+        }
+        assert_eq!(said.problems.len(), MOST_PROBLEMS);
+        said.problem("push a job", "one more".to_owned());
+        assert_eq!(said.problems.len(), 1);
+        said.all_done();
+        assert!(said.problems.is_empty());
     }
 
     #[test]

@@ -730,9 +730,13 @@ impl<'de> Tree<'de> {
                     container.left -= 1;
                     let key = reader.key()?;
                     self.seen.duplicates |= self.keys.add(&key);
+                    let is_array = container.class.is_none();
                     container.key = Some(match key {
                         Token::Int(key) => Key::Int(key),
-                        Token::Str(key) => Key::String(key.into_owned()),
+                        Token::Str(key) => match canonical_int(&key).filter(|_| is_array) {
+                            Some(key) => Key::Int(key),
+                            None => Key::String(key.into_owned()),
+                        },
                         _ => unreachable!("a key is an int or a string"),
                     });
                     break;
@@ -1035,6 +1039,24 @@ mod tests {
             "a reference to slot 3 behind an object of class `Flat` that wrote itself (`C:`): \
              how many slots are in there only the class knows (byte 44)"
         );
+    }
+
+    /// The second column is what PHP 8.2 makes of the first.
+    #[test]
+    fn whole_numbers_are_int_keys_of_arrays_and_names_of_properties() {
+        #[rustfmt::skip]
+        let rows = [
+            ("a:4:{s:1:\"7\";i:1;s:2:\"07\";i:2;s:2:\"-7\";i:3;s:2:\"-0\";i:4;}", "a:4:{i:7;i:1;s:2:\"07\";i:2;i:-7;i:3;s:2:\"-0\";i:4;}"),
+            ("a:1:{s:20:\"-9223372036854775808\";i:5;}", "a:1:{i:-9223372036854775808;i:5;}"),
+            ("a:1:{s:19:\"9223372036854775808\";i:6;}", "a:1:{s:19:\"9223372036854775808\";i:6;}"),
+            ("a:2:{i:7;i:1;s:1:\"7\";i:2;}", "a:1:{i:7;i:2;}"),
+            ("O:8:\"stdClass\":1:{s:1:\"7\";a:1:{s:1:\"7\";i:1;}}", "O:8:\"stdClass\":1:{s:1:\"7\";a:1:{i:7;i:1;}}"),
+        ];
+        for (text, expected) in rows {
+            let value = Value::from_bytes(text.as_bytes()).unwrap();
+            let written = String::from_utf8(value.to_bytes()).unwrap();
+            assert_eq!(written, expected, "{text}");
+        }
     }
 
     /// The second column is the result of PHP 8.2 for the first, except for an `r:` to an `r:`.

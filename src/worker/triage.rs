@@ -84,12 +84,17 @@ impl Triage {
     }
 
     fn route(&self, payload: &mut Payload) -> Result<Found, Refusal> {
+        let router = &self.app.router;
+        // What the class outside an encrypted command has led to.
+        let mut outside = None;
         if payload.is_encrypted() {
             // The class outside says whether decrypting is worthwhile. For a wrapper it does not say what is
             // wrapped: the displayed name is the app's choice.
-            match Target::of(payload).map(|target| self.app.router.route(&target)) {
-                Ok(Route::Handler { .. }) => {}
-                Ok(elsewhere) => return Ok(elsewhere.into()),
+            match Target::of(payload) {
+                Ok(target) => match router.route(&target) {
+                    route @ Route::Handler { .. } => outside = Some((target, route)),
+                    elsewhere => return Ok(elsewhere.into()),
+                },
                 Err(_) if self.may_be_mapped(payload) => {}
                 Err(_) => return Ok(Route::Unmapped.into()),
             }
@@ -98,7 +103,11 @@ impl Triage {
         let (Ok(target), Ok(_)) = (Target::of(payload), Command::of(payload)) else {
             return Ok(Route::Unmapped.into());
         };
-        Ok(self.app.router.route(&target).into())
+        Ok(match outside {
+            Some((named, route)) if named == target => route,
+            _ => router.route(&target),
+        }
+        .into())
     }
 
     /// Whether a job that has a handler goes to it.
