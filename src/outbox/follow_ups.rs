@@ -633,7 +633,7 @@ pub(super) mod tests {
         assert!(before.acquire().await.unwrap());
         let queue = Arc::new(MemoryQueue::new(None));
         let push = RemotePush {
-            lock: lock_of("step"),
+            lock: Some(lock_of("step")),
             ..to_default("a")
         };
         note(&queue, &FollowUp::Push(push));
@@ -711,13 +711,13 @@ pub(super) mod tests {
         }
     }
 
-    fn lock_of(name: &str) -> Option<LockRequest> {
-        Some(LockRequest {
+    fn lock_of(name: &str) -> LockRequest {
+        LockRequest {
             store: "files".to_owned(),
             name: name.to_owned(),
             owner: "me".to_owned(),
             seconds: 3600,
-        })
+        }
     }
 
     fn note(queue: &MemoryQueue, what: &FollowUp) {
@@ -794,7 +794,7 @@ pub(super) mod tests {
             note(
                 &queue,
                 &FollowUp::Push(RemotePush {
-                    lock: lock_of("step"),
+                    lock: Some(lock_of("step")),
                     ..to_default("a")
                 }),
             );
@@ -895,7 +895,7 @@ pub(super) mod tests {
             &FollowUp::Push(RemotePush {
                 connection: "other".to_owned(),
                 payload: r#"{"uuid":"u-1","displayName":"A","job":"B@call","data":{}}"#.to_owned(),
-                lock: lock_of("step"),
+                lock: Some(lock_of("step")),
                 ..to_default("a")
             }),
         );
@@ -941,7 +941,7 @@ pub(super) mod tests {
             note(
                 &queue,
                 &FollowUp::Push(RemotePush {
-                    lock: lock_of(name),
+                    lock: Some(lock_of(name)),
                     ..to_default(id)
                 }),
             );
@@ -973,7 +973,7 @@ pub(super) mod tests {
         note(
             &queue,
             &FollowUp::Push(RemotePush {
-                lock: lock_of("step"),
+                lock: Some(lock_of("step")),
                 ..to_default("a")
             }),
         );
