@@ -244,15 +244,13 @@ impl Pending {
             )),
             Ok(_) => {
                 let app = Arc::clone(&self.app);
-                let key = self.options.once.clone();
                 let mut planned = self.plan()?;
                 let services = &app.services;
                 let connection = planned.connection.clone();
                 let (name, destination) = draft::destination(services, Some(&connection))?;
                 let queues = draft::queues(name, destination)?;
                 let to = planned.queue.clone();
-                let can_claim = |place: &_| queues.can_claim(&to, place);
-                let lock = planned.lock(services, key.as_deref(), can_claim)?;
+                let lock = planned.lock(services, |place| queues.can_claim(&to, place))?;
                 let inherited = app.inherited.clone();
                 Ok(planned.finish(services, inherited, lock).await?)
             }

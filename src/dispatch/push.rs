@@ -80,22 +80,25 @@ impl Prepared {
         let Some(lock) = &self.ready.lock else {
             return Ok(self.push_to(queues).await?.0);
         };
-        let is_free = self.acquire(lock).await?;
-        if !is_free && !self.has_own(lock).await? {
+        if !self.acquire(lock).await? {
             return Ok(Dispatched::Unique);
         }
-        let pushed = self.push_to(queues).await;
-        let is_needed = match &pushed {
-            // If another job was pushed before, it has freed its own lock, and none would free this one.
-            Ok((_, is_new)) => *is_new,
-            // If nothing was pushed, the next job has to get the lock.
-            Err(error) => !matches!(error, DispatchError::Refused(_)),
-        };
-        // A lock that was taken before may be that of a job that waits.
-        if is_free && !is_needed {
-            self.free(lock).await;
+        match self.push_to(queues).await {
+            Ok((dispatched, is_new)) => {
+                if !is_new {
+                    // That job has freed its own lock: none would free this one.
+                    self.free(lock).await;
+                }
+                Ok(dispatched)
+            }
+            Err(error) => {
+                if matches!(error, DispatchError::Refused(_)) {
+                    // Nothing was pushed: the next one has to get the lock.
+                    self.free(lock).await;
+                }
+                Err(error)
+            }
         }
-        pushed.map(|(dispatched, _)| dispatched)
     }
 
     /// Pushes the job; false if another one was pushed under its key before.
@@ -165,16 +168,6 @@ impl Prepared {
             }
             None => Ok(true),
         }
-    }
-
-    /// Whether an earlier push under the same key has taken the lock.
-    async fn has_own(&self, lock: &Lock) -> Result<bool, DispatchError> {
-        let Some(handle) = self.handle(lock)?.filter(|_| self.once.is_some()) else {
-            return Ok(false);
-        };
-        let owner = handle.current_owner().await;
-        let owner = owner.map_err(|error| DispatchError::Refused(error.into()))?;
-        Ok(owner.as_ref() == Some(&lock.owner))
     }
 
     /// Frees the lock of a job that was not pushed; if that fails, the lock runs out.

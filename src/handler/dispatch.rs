@@ -12,8 +12,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::app::{Answers, Facts, Made, Manifest, Missing};
-use xxhash_rust::xxh3::xxh3_64;
-
 use crate::cache::{name, random_owner};
 use crate::connection::LockPlace;
 use crate::payload::{
@@ -274,18 +272,15 @@ impl Planned {
         let (name, destination) = destination(services, Some(&self.connection))?;
         queues(name, destination)?;
         let mut tried = self.clone();
-        tried.lock(services, None, |_| false)?;
+        tried.lock(services, |_| false)?;
         let inherited = Inherited::default();
         tried.draft.build(services, &inherited, name).map(drop)
     }
 
     /// The lock that the job needs, if it is unique; its owner is written into the job from now on.
-    ///
-    /// A job that is pushed under a key has the same owner each time that it is pushed again.
     pub(crate) fn lock(
         &mut self,
         services: &Services,
-        key: Option<&str>,
         can_claim: impl Fn(&LockPlace) -> bool,
     ) -> Result<Option<Lock>, DispatchError> {
         let facts = &self.draft.facts;
@@ -311,9 +306,7 @@ impl Planned {
             _ if cache.is_shared() => Kept::Elsewhere,
             _ => Kept::Nowhere,
         };
-        let owner = key.map_or_else(random_owner, |key| {
-            format!("{:016x}", xxh3_64(key.as_bytes()))
-        });
+        let owner = random_owner();
         if facts.is_queueable && services.version.is_at_least(13, 24) {
             let owner = Value::from(&*owner).to_bytes();
             let command = ObjectText::parse(&self.draft.command).map_err(EditError::from)?;

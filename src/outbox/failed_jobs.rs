@@ -326,10 +326,12 @@ mod tests {
 
     const NOW: i64 = 1_800_000_000;
 
-    /// A lock that nobody else takes; it cannot be taken for as many times as the number says.
+    /// A lock of the file that no other process takes.
     #[derive(Debug, Default)]
     struct Lock {
+        /// How many of the next tries fail.
         away: AtomicUsize,
+        /// How many tries there were.
         tried: AtomicUsize,
     }
 
@@ -431,7 +433,7 @@ mod tests {
             jobs.into_iter().map(|job| job.exception).collect()
         }
 
-        /// The other side of the lock is away for this many tries.
+        /// Makes the next tries to take the lock fail, this many of them, and counts tries anew.
         fn away(&self, times: usize) {
             self.lock.away.store(times, Ordering::Relaxed);
             self.lock.tried.store(0, Ordering::Relaxed);
@@ -599,8 +601,8 @@ mod tests {
         assert_eq!(status, DrainStatus::Later);
         assert_eq!(scene.left(), 1);
         other.unwrap().give_up().await;
-        // Its successor finds the row.
-        scene.pass(&mut Logged::default()).await;
+        // Its successor finds the row, and for some seconds takes it for that of an earlier failure.
+        assert_eq!(scene.pass(&mut Logged::default()).await, DrainStatus::Later);
         assert_eq!(scene.stored().await, ["a"]);
     }
 
@@ -626,7 +628,7 @@ mod tests {
         scene.spooled.notify_one();
         until(|| scene.left() == 0).await;
         assert!(began.elapsed() < Duration::from_secs(1));
-        // Another process died before it could notify anybody.
+        // Without a notification, as if another process had died before it sent one.
         let began = Instant::now();
         scene.spool(&failed("b", "b", 0));
         until(|| scene.left() == 0).await;

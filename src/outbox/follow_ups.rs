@@ -632,11 +632,7 @@ pub(super) mod tests {
         let before = cache.lock("step", "before", Duration::from_secs(3600));
         assert!(before.acquire().await.unwrap());
         let queue = Arc::new(MemoryQueue::new(None));
-        let push = RemotePush {
-            lock: Some(lock_of("step")),
-            ..to_default("a")
-        };
-        note(&queue, &FollowUp::Push(push));
+        note(&queue, &locked("a", "step"));
         for number in 0..PAGE {
             note(&queue, &unlock_of(&format!("other{number}"), Some("other")));
         }
@@ -720,6 +716,14 @@ pub(super) mod tests {
         }
     }
 
+    /// A push to the worker's own connection that takes this lock first.
+    fn locked(id: &str, lock: &str) -> FollowUp {
+        FollowUp::Push(RemotePush {
+            lock: Some(lock_of(lock)),
+            ..to_default(id)
+        })
+    }
+
     fn note(queue: &MemoryQueue, what: &FollowUp) {
         queue.spool_record(Spool::FollowUps, what.to_record());
     }
@@ -782,7 +786,7 @@ pub(super) mod tests {
             (0, None)
         );
         assert!(told.lock().unwrap().is_empty());
-        // Three records went: that without an owner, that in its place, and that of the lock which nobody held.
+        // One record of the free lock; of the other lock first the one without an owner, then the one that names it.
         assert_eq!(relay.progress.records(), 3);
     }
 
@@ -791,13 +795,7 @@ pub(super) mod tests {
         for owner in [None, Some("before")] {
             let queue = Arc::new(MemoryQueue::new(None));
             note(&queue, &unlock_of("step", owner));
-            note(
-                &queue,
-                &FollowUp::Push(RemotePush {
-                    lock: Some(lock_of("step")),
-                    ..to_default("a")
-                }),
-            );
+            note(&queue, &locked("a", "step"));
             // Without the app's cache.
             let (relay, told) = telling(&queue, Services::default());
             let mut state = ListState::default();
@@ -938,13 +936,7 @@ pub(super) mod tests {
         let other = cache.lock("step", "another job", Duration::from_secs(3600));
         assert!(other.acquire().await.unwrap());
         for (id, name) in [("a", "step"), ("b", "mine"), ("c", "mine")] {
-            note(
-                &queue,
-                &FollowUp::Push(RemotePush {
-                    lock: Some(lock_of(name)),
-                    ..to_default(id)
-                }),
-            );
+            note(&queue, &locked(id, name));
         }
         let (relay, told) = telling(&queue, services);
         assert_eq!(
@@ -970,13 +962,7 @@ pub(super) mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (cache, services) = with_files(directory.path());
         let queue = Arc::new(MemoryQueue::new(None));
-        note(
-            &queue,
-            &FollowUp::Push(RemotePush {
-                lock: Some(lock_of("step")),
-                ..to_default("a")
-            }),
-        );
+        note(&queue, &locked("a", "step"));
         let (relay, _) = telling(&queue, services);
         let lease = Lease::take(&relay.ledger, Spool::FollowUps, &relay.progress).await;
         let mut lease = lease.unwrap();

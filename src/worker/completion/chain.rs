@@ -44,7 +44,7 @@ pub(crate) enum NotHere {
 pub(crate) fn check(app: &AppContext, chain: &Chain) -> Result<(), NotHere> {
     // Try everything now that could fail at the end of the job: then it would be too late to refuse the job.
     let mut planned = plan(app, chain)?;
-    planned.lock(&app.services, None, |_| false)?;
+    planned.lock(&app.services, |_| false)?;
     Ok((planned.draft).check(&app.services, &planned.connection)?)
 }
 
@@ -68,7 +68,7 @@ pub(crate) async fn effect(
     let is_here = app.ends_in_one_step && planned.connection == app.connection.as_str();
     let to = planned.queue.clone();
     let holds = |place: &LockPlace| app.ledger.holds(ended, place) && app.ledger.holds(&to, place);
-    let lock = planned.lock(&app.services, None, |place| is_here && holds(place))?;
+    let lock = planned.lock(&app.services, |place| is_here && holds(place))?;
     let ready = planned.finish(&app.services, inherited, lock).await?;
     if is_here && ready.lock.is_none() {
         return Ok(Effect::Push(ready.push));
