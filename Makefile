@@ -1,6 +1,6 @@
 # Two commands do everything: `make demo` and `make test`.
 
-.PHONY: demo demo-redis test lint bench setup fuzz thorough torture deb test-deb audit sbom soak
+.PHONY: demo demo-redis test lint bench setup built fuzz thorough torture deb test-deb audit sbom soak
 
 # A test often waits: for a delay, a timeout, a reservation that ends. This many keep the processors busy all the same.
 export RUST_TEST_THREADS ?= $(shell echo $$((4 * $$(nproc))))
@@ -20,8 +20,7 @@ demo-redis:
 thorough torture: export CARGO_PROFILE_DEV_OPT_LEVEL ?= 1
 
 # The whole suite, with Laravel 8, 10 and 13; installs what is missing.
-test: setup
-	cargo build --examples --quiet
+test: built
 	cargo test --quiet --lib -- --include-ignored
 	cargo test --quiet --test it -- --include-ignored
 	cargo test --quiet --doc
@@ -66,6 +65,12 @@ sbom:
 
 setup:
 	php-interop/setup.sh
+
+# What the suite needs. Both at once: installing packages leaves the processors to the compiler.
+built:
+	php-interop/setup.sh & setup=$$!; \
+	cargo build --examples --quiet && cargo test --quiet --no-run --lib --test it; built=$$?; \
+	wait $$setup && exit $$built
 
 # The tests that kill workers, with 210 kills on each driver, floods of 10,000 jobs, and payloads of 512 MB.
 thorough: setup

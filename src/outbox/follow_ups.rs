@@ -22,10 +22,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -37,7 +36,7 @@ use crate::outbox::OnRefusal;
 use crate::outbox::follow_up::{Count, FollowUp, RemotePush};
 use crate::outbox::lease::{DrainStatus, FencingToken, Lease, Progress, list_unreachable};
 use crate::outbox::left::Left;
-use crate::outbox::parts::{Part, Parts, worst};
+use crate::outbox::parts::{self, Parts, worst};
 use crate::queue::{ConnectionName, Effect, Ledger, Queue, QueueName, Spool};
 use crate::shown::with_causes;
 use crate::time::Clock;
@@ -52,7 +51,7 @@ pub(crate) struct FollowUpRelay {
     pub(crate) queue: Arc<dyn Queue>,
     pub(crate) connection: ConnectionName,
     pub(crate) clock: Clock,
-    /// Notified when a record was left; reports when all are done.
+    /// Tells when records were left, and is told when all are done.
     pub(crate) left: Arc<Left>,
     /// Cancelled when no more records will be left.
     pub(crate) last: CancellationToken,
@@ -122,48 +121,31 @@ struct ListState {
     said: Logged,
 }
 
-/// Does follow-ups until no more will come; returns how the last pass ended.
-pub(crate) async fn keep_following(follower: FollowUpRelay) -> DrainStatus {
-    let mut reconnect = Reconnect::default();
-    let mut parts = Parts::<ListState>::new(Arc::clone(&follower.ledger), &follower.queues);
+/// Does follow-ups until no more will come; returns how the last passes ended.
+///
+/// Each list has a task of its own, so that those of healthy servers do not wait for one that does not answer.
+pub(crate) async fn keep_following(relay: FollowUpRelay) -> DrainStatus {
+    let relay = Arc::new(relay);
+    let mut parts = Parts::<()>::new(Arc::clone(&relay.ledger), &relay.queues);
+    let own = parts.all().len();
+    relay.left.lie_in(own);
+    let mut lists = JoinSet::new();
+    let mut look_at = Instant::now();
     loop {
-        let is_last = follower.last.is_cancelled();
-        let noted = follower.left.noted.load(Ordering::Acquire);
-        let due = parts.due().await.iter_mut();
-        let drained = join_all(due.map(|Part { ledger, state }| follower.drain(ledger, state)));
-        let drained = worst(drained.await);
-        follower.left.pass_ended(noted, drained);
-        if is_last && drained != DrainStatus::Later {
-            return drained;
+        for part in &parts.all()[lists.len()..] {
+            let list = lists.len();
+            lists.spawn(Arc::clone(&relay).keep(Arc::clone(&part.ledger), list, list < own));
         }
-        let wait = match drained {
-            DrainStatus::All => {
-                parts.states().for_each(|course| course.said.all_done());
-                reconnect.reset();
-                LOOK_EVERY
-            }
-            // Another process holds the lease, or died with it.
-            DrainStatus::Later => BETWEEN_PASSES,
-            DrainStatus::Failed => reconnect.next_wait().max(BETWEEN_PASSES),
-        };
-        if is_last {
-            // The holder of the lease may be stopping, too, without having seen the last records.
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            continue;
-        }
-        let news = async {
-            if drained != DrainStatus::All {
-                // A record that cannot be done now must not make each job's end a pass over the list.
-                tokio::time::sleep(BETWEEN_PASSES).await;
-            }
-            follower.left.told.notified().await;
+        let look = async {
+            tokio::time::sleep_until(look_at).await;
+            parts.due().await;
         };
         tokio::select! {
-            () = follower.last.cancelled() => {}
-            () = tokio::time::sleep(wait) => {}
-            () = news => {}
+            () = relay.last.cancelled() => break,
+            () = look => look_at = Instant::now() + parts::LOOK_EVERY,
         }
     }
+    worst(lists.join_all().await)
 }
 
 /// A record with its bytes, which identify it in the list.
@@ -195,6 +177,61 @@ impl Done {
 }
 
 impl FollowUpRelay {
+    /// Does the follow-ups in one list until no more will come; returns how the last pass ended.
+    async fn keep(
+        self: Arc<Self>,
+        ledger: Arc<dyn Ledger>,
+        list: usize,
+        is_own: bool,
+    ) -> DrainStatus {
+        let mut reconnect = Reconnect::default();
+        let mut noted = self.left.noted();
+        let mut state = ListState::default();
+        loop {
+            let is_last = self.last.is_cancelled();
+            if is_last && !is_own {
+                return DrainStatus::All;
+            }
+            let seen = *noted.borrow_and_update();
+            let drained = self.drain(&ledger, &mut state).await;
+            self.left.pass_ended(list, seen, drained);
+            if is_last && drained != DrainStatus::Later {
+                return drained;
+            }
+            let wait = match drained {
+                DrainStatus::All => {
+                    state.said.all_done();
+                    reconnect.reset();
+                    if is_own {
+                        LOOK_EVERY
+                    } else {
+                        parts::LOOK_EVERY
+                    }
+                }
+                // Another process holds the lease, or died with it.
+                DrainStatus::Later => BETWEEN_PASSES,
+                DrainStatus::Failed => reconnect.next_wait().max(BETWEEN_PASSES),
+            };
+            if is_last {
+                // The holder of the lease may be stopping, too, without having seen the last records.
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+            let news = async {
+                if drained != DrainStatus::All {
+                    // A record that cannot be done now must not make each job's end a pass over the list.
+                    tokio::time::sleep(BETWEEN_PASSES).await;
+                }
+                noted.changed().await
+            };
+            tokio::select! {
+                () = self.last.cancelled() => {}
+                () = tokio::time::sleep(wait) => {}
+                Ok(()) = news, if is_own => {}
+            }
+        }
+    }
+
     /// Something could not be done and stays in the list.
     pub(super) fn problem(&self, said: &mut Logged, what: &'static str, error: String) {
         self.on_refusal.tell(what);
@@ -682,6 +719,38 @@ pub(super) mod tests {
             )),
             ..services
         }
+    }
+
+    /// On a cluster the lists of two queues lie on two servers. One of them waits for a server that does not answer.
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_takes_long_does_not_hold_up_the_others() {
+        let other = Server::new();
+        other.next("push_once", [Some(Fault::Hangs)]);
+        let [slow, fast] = [(); 2].map(|()| Arc::new(MemoryQueue::new(None)));
+        let mut whole = MemoryQueue::new(None);
+        whole.parts.insert("slow".into(), Arc::clone(&slow));
+        whole.parts.insert("fast".into(), Arc::clone(&fast));
+        let to_other = RemotePush {
+            connection: "other".to_owned(),
+            ..to_default("a")
+        };
+        note(&slow, &FollowUp::Push(to_other));
+        let (left, last) = (Arc::<Left>::default(), CancellationToken::new());
+        let services = with_other(&other, Services::default());
+        let relay = FollowUpRelay {
+            queues: vec!["slow".into(), "fast".into()],
+            ..follower(&Arc::new(whole), services, &left, &last)
+        };
+        let following = tokio::spawn(keep_following(relay));
+        for id in ["b", "c"] {
+            note(&fast, &FollowUp::Push(to_default(id)));
+            left.note();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            assert!(fast.spool(Spool::FollowUps).is_empty(), "{id}");
+        }
+        assert_eq!(other.calls("push_once").len(), 1);
+        assert!(!left.is_clear(), "the slow list is not done");
+        following.abort();
     }
 
     /// A relay, and what it has told of refusals.

@@ -13,7 +13,7 @@ use crate::queue::{Ledger, QueueName};
 use crate::shown::with_causes;
 
 /// How often the lists of queues are looked at that the worker does not serve.
-const LOOK_EVERY: Duration = Duration::from_secs(30);
+pub(super) const LOOK_EVERY: Duration = Duration::from_secs(30);
 
 /// The lists that a task empties, each with what the task knows of it.
 pub(crate) struct Parts<S> {
@@ -97,6 +97,11 @@ impl<S: Default> Parts<S> {
                 &mut self.all[..self.own]
             }
         }
+    }
+
+    /// The lists that are known by now.
+    pub(crate) fn all(&self) -> &[Part<S>] {
+        &self.all
     }
 
     /// What the task knows of each list.

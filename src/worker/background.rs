@@ -38,7 +38,7 @@ pub(super) struct Background {
     /// Follow-ups that ended jobs have left to do.
     pub(super) left: Arc<Left>,
     /// Changes when follow-ups are done.
-    pub(super) followed_up: watch::Receiver<LeftDone>,
+    pub(super) followed_up: watch::Receiver<Vec<LeftDone>>,
 }
 
 /// What the tasks need.

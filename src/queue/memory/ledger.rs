@@ -166,4 +166,10 @@ impl Ledger for MemoryQueue {
     fn holds(&self, _queue: &QueueName, place: &LockPlace) -> bool {
         matches!(place, LockPlace::Memory { .. })
     }
+
+    #[cfg(test)]
+    fn part(&self, queue: &QueueName) -> Option<std::sync::Arc<dyn Ledger>> {
+        let part = self.parts.get(queue)?;
+        Some(std::sync::Arc::clone(part) as _)
+    }
 }

@@ -26,6 +26,9 @@ pub struct MemoryQueue {
     pushed: Notify,
     retry_after: Option<Duration>,
     abilities: Abilities,
+    /// The lists of queues that have their own, as on a cluster.
+    #[cfg(test)]
+    pub(crate) parts: HashMap<QueueName, std::sync::Arc<MemoryQueue>>,
 }
 
 #[derive(Debug, Default)]
@@ -69,6 +72,8 @@ impl MemoryQueue {
                 most_at_once: NonZeroUsize::MAX,
                 can: Ability::ALL.to_vec(),
             },
+            #[cfg(test)]
+            parts: HashMap::new(),
         }
     }
 

@@ -555,11 +555,13 @@ fn cast(version: u8, database: Option<Kind>) {
         let left: BTreeMap<_, _> = scenarios.map(play).collect();
         (name, left)
     };
-    // A few at a time: each of them has processes of artisand and of PHP.
     let all = [("php", [By::Php, By::Php])].into_iter().chain(CASTINGS);
-    let all: Vec<_> = all
-        .chain([(WITHOUT_CLASSES, [By::Rust, By::Rust])])
-        .collect();
+    let all = all.chain([(WITHOUT_CLASSES, [By::Rust, By::Rust])]);
+    // Where the queues are in a database, these have each side before and after each other one.
+    let is_needed =
+        |name: &str| database.is_none() || ["php", "rust", "php-rust", "half"].contains(&name);
+    let all: Vec<_> = all.filter(|(name, _)| is_needed(name)).collect();
+    // A few at a time: each of them has processes of artisand and of PHP.
     let mut played = Vec::new();
     for some in all.chunks(3) {
         std::thread::scope(|scope| {
