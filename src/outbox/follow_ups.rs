@@ -518,6 +518,7 @@ pub(super) mod tests {
     use super::*;
     use crate::cache::{FileStore, FileStoreOptions, Stores};
     use crate::outbox::follow_up::LockRequest;
+    use crate::outbox::push::UNTIL_FREED;
     use crate::queue::faulty::{Fault, Server, push_of};
     use crate::queue::{Connections, Destination, FailoverQueue, Inner, MemoryQueue, Once};
 
@@ -721,15 +722,22 @@ pub(super) mod tests {
         }
     }
 
-    /// On a cluster the lists of two queues lie on two servers. One of them waits for a server that does not answer.
+    /// The lists of two queues, and a ledger in which each of these queues has its own.
+    fn two_lists() -> ([Arc<MemoryQueue>; 2], Arc<MemoryQueue>) {
+        let lists = [(); 2].map(|()| Arc::new(MemoryQueue::new(None)));
+        let mut whole = MemoryQueue::new(None);
+        for (name, list) in ["first", "second"].into_iter().zip(&lists) {
+            whole.parts.insert(name.into(), Arc::clone(list));
+        }
+        (lists, Arc::new(whole))
+    }
+
+    /// One list waits for a server that does not answer.
     #[tokio::test(start_paused = true)]
     async fn a_list_that_takes_long_does_not_hold_up_the_others() {
         let other = Server::new();
         other.next("push_once", [Some(Fault::Hangs)]);
-        let [slow, fast] = [(); 2].map(|()| Arc::new(MemoryQueue::new(None)));
-        let mut whole = MemoryQueue::new(None);
-        whole.parts.insert("slow".into(), Arc::clone(&slow));
-        whole.parts.insert("fast".into(), Arc::clone(&fast));
+        let ([slow, fast], whole) = two_lists();
         let to_other = RemotePush {
             connection: "other".to_owned(),
             ..to_default("a")
@@ -738,19 +746,108 @@ pub(super) mod tests {
         let (left, last) = (Arc::<Left>::default(), CancellationToken::new());
         let services = with_other(&other, Services::default());
         let relay = FollowUpRelay {
-            queues: vec!["slow".into(), "fast".into()],
-            ..follower(&Arc::new(whole), services, &left, &last)
+            queues: vec!["first".into(), "second".into()],
+            ..follower(&whole, services, &left, &last)
         };
         let following = tokio::spawn(keep_following(relay));
         for id in ["b", "c"] {
             note(&fast, &FollowUp::Push(to_default(id)));
             left.note();
             tokio::time::sleep(Duration::from_millis(1)).await;
-            assert!(fast.spool(Spool::FollowUps).is_empty(), "{id}");
+            assert_eq!(left_in(&fast), 0, "{id}");
         }
         assert_eq!(other.calls("push_once").len(), 1);
         assert!(!left.is_clear(), "the slow list is not done");
         following.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_list_of_a_queue_without_a_worker_is_looked_at_now_and_then() {
+        let ([own, other], whole) = two_lists();
+        let (left, last) = (Arc::<Left>::default(), CancellationToken::new());
+        let relay = FollowUpRelay {
+            queues: vec!["first".into()],
+            ..follower(&whole, Services::default(), &left, &last)
+        };
+        let following = tokio::spawn(keep_following(relay));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        for list in [&own, &other] {
+            note(list, &FollowUp::Push(to_default("a")));
+        }
+        left.note();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!([left_in(&own), left_in(&other)], [0, 1]);
+        assert!(left.is_clear(), "jobs of this worker left nothing there");
+        tokio::time::sleep(parts::LOOK_EVERY).await;
+        assert_eq!(left_in(&other), 0);
+        note(&other, &FollowUp::Push(to_default("b")));
+        last.cancel();
+        assert_eq!(following.await.unwrap(), DrainStatus::All);
+        assert_eq!(left_in(&other), 1, "it is left to other workers");
+    }
+
+    /// The list of another queue may have the record that frees the lock.
+    #[tokio::test(start_paused = true)]
+    async fn a_step_waits_a_minute_for_another_list_to_free_its_lock() {
+        for is_freed in [true, false] {
+            let directory = tempfile::tempdir().unwrap();
+            let (cache, services) = with_files(directory.path());
+            let taken = cache.lock("step", "before", Duration::from_secs(3600));
+            assert!(taken.acquire().await.unwrap());
+            let ([own, _], whole) = two_lists();
+            note(&own, &locked("a", "step"));
+            let (left, last) = (Arc::<Left>::default(), CancellationToken::new());
+            let relay = FollowUpRelay {
+                queues: vec!["first".into()],
+                ..follower(&whole, services, &left, &last)
+            };
+            let following = tokio::spawn(keep_following(relay));
+            tokio::time::sleep(UNTIL_FREED - Duration::from_secs(1)).await;
+            assert_eq!(left_in(&own), 1, "it waits");
+            if is_freed {
+                assert!(taken.release().await.unwrap());
+            }
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            assert_eq!(left_in(&own), 0);
+            let sizes = own.sizes(&"default".into()).await.unwrap();
+            assert_eq!(sizes.pending, u64::from(is_freed));
+            last.cancel();
+            following.await.unwrap();
+        }
+    }
+
+    /// The store of the locks is away when the first pass is made.
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_that_could_not_be_freed_is_no_obstacle_once_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let (cache, services) = with_files(directory.path());
+        let before = cache.lock("step", "before", Duration::from_secs(3600));
+        assert!(before.acquire().await.unwrap());
+        let stores = services.stores.unwrap();
+        let is_away = std::sync::atomic::AtomicBool::new(true);
+        let stores = Stores::new("files", move |name: &str| {
+            if is_away.swap(false, std::sync::atomic::Ordering::Relaxed) {
+                return Err(std::io::Error::other("away"));
+            }
+            Ok(stores.get(name).unwrap())
+        });
+        let services = Services {
+            stores: Some(stores),
+            ..Services::default()
+        };
+        let queue = Arc::new(MemoryQueue::new(None));
+        note(&queue, &unlock_of("step", Some("before")));
+        note(&queue, &locked("a", "step"));
+        // What is done after this record leaves something behind, so that nothing else makes the relay forget the lock.
+        queue.spool_record(Spool::FollowUps, b"from another program".to_vec());
+        let (left, last) = (Arc::<Left>::default(), CancellationToken::new());
+        let following = tokio::spawn(keep_following(follower(&queue, services, &left, &last)));
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(left_in(&queue), 1);
+        let owner = before.current_owner().await.unwrap();
+        assert_eq!(owner.as_deref(), Some("me"));
+        last.cancel();
+        assert_eq!(following.await.unwrap(), DrainStatus::Failed);
     }
 
     /// A relay, and what it has told of refusals.
@@ -886,6 +983,83 @@ pub(super) mod tests {
         }
     }
 
+    fn ended(uuid: &str) -> Ended {
+        Ended {
+            token: "t".to_owned(),
+            uuid: uuid.to_owned(),
+            outcome: crate::batch::JobOutcome::Succeeded,
+        }
+    }
+
+    fn count(batch: &str, uuid: &str) -> FollowUp {
+        FollowUp::Count(Count {
+            batch: batch.to_owned(),
+            ended: ended(uuid),
+            connection: None,
+            queue: None,
+            message: None,
+            name: None,
+            trace: None,
+        })
+    }
+
+    /// After one batch could not be reached, the others are not tried in the same pass.
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn records_of_all_batches_stay_where_their_database_is_away() {
+        use crate::connection::{Database, DatabaseKind, DatabaseOptions};
+        let directory = tempfile::tempdir().unwrap();
+        let options = DatabaseOptions {
+            database: directory.path().join("nowhere/file").display().to_string(),
+            ..DatabaseOptions::new("main", DatabaseKind::Sqlite)
+        };
+        let database = Database::new(&options).unwrap();
+        let version = "13.0.0".parse().unwrap();
+        let batches = Batches::new(database, "job_batches", version, Clock::System);
+        let services = Services {
+            batches: Some(batches),
+            ..Services::default()
+        };
+        let queue = Arc::new(MemoryQueue::new(None));
+        for record in [count("a", "1"), count("b", "2"), count("b", "3")] {
+            note(&queue, &record);
+        }
+        let forget = FollowUp::Forget {
+            batch: "b".to_owned(),
+            ended: vec![ended("4")],
+        };
+        note(&queue, &forget);
+        let (relay, told) = telling(&queue, services);
+        let drained = relay.drain(&relay.ledger, &mut ListState::default()).await;
+        assert_eq!((drained, left_in(&queue)), (DrainStatus::Failed, 4));
+        assert_eq!(**told.lock().unwrap(), ["count jobs in a batch"]);
+    }
+
+    /// Another job holds the lock of the next one; what waits further on in the list frees others.
+    #[tokio::test]
+    async fn a_step_does_not_wait_for_records_that_free_other_locks() {
+        let directory = tempfile::tempdir().unwrap();
+        let (cache, services) = with_files(directory.path());
+        let taken = cache.lock("step", "another", Duration::from_secs(3600));
+        assert!(taken.acquire().await.unwrap());
+        let queue = Arc::new(MemoryQueue::new(None));
+        note(&queue, &locked("a", "step"));
+        for number in 0..PAGE {
+            note(&queue, &unlock_of(&format!("other{number}"), Some("other")));
+        }
+        let in_another_store = FollowUp::Unlock {
+            store: "second".to_owned(),
+            name: "step".to_owned(),
+            owner: Some("other".to_owned()),
+        };
+        note(&queue, &in_another_store);
+        let (relay, told) = telling(&queue, services);
+        let drained = relay.drain(&relay.ledger, &mut ListState::default()).await;
+        assert_eq!((drained, left_in(&queue)), (DrainStatus::All, 0));
+        assert_eq!(queue.sizes(&"default".into()).await.unwrap().pending, 0);
+        assert!(told.lock().unwrap().is_empty());
+    }
+
     #[tokio::test]
     async fn what_cannot_be_done_stays_and_what_is_behind_it_is_done() {
         let queue = Arc::new(MemoryQueue::new(None));
@@ -899,28 +1073,12 @@ pub(super) mod tests {
         note(&queue, &push("unknown", "a"));
         note(&queue, &push("other", "b"));
         note(&queue, &push("redis", "c"));
-        let ended = Ended {
-            token: "t".to_owned(),
-            uuid: "u".to_owned(),
-            outcome: crate::batch::JobOutcome::Succeeded,
-        };
-        note(
-            &queue,
-            &FollowUp::Count(Count {
-                batch: "batch".to_owned(),
-                ended: ended.clone(),
-                connection: None,
-                queue: None,
-                message: None,
-                name: None,
-                trace: None,
-            }),
-        );
+        note(&queue, &count("batch", "u"));
         note(
             &queue,
             &FollowUp::Forget {
                 batch: "another".to_owned(),
-                ended: vec![ended],
+                ended: vec![ended("u")],
             },
         );
         server.next("push_once", [Some(Fault::Refused)]);

@@ -137,6 +137,25 @@ mod tests {
         assert_eq!(parts.states().count(), 1);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn lists_of_other_queues_are_due_every_half_minute() {
+        let mut ledger = MemoryQueue::new(None);
+        for queue in ["a", "b", "c"] {
+            let part = Arc::new(MemoryQueue::new(None));
+            ledger.parts.insert(queue.into(), part);
+        }
+        let mut parts = Parts::<usize>::new(Arc::new(ledger), &["a".into()]);
+        assert_eq!(parts.all().len(), 1);
+        assert_eq!(parts.due().await.len(), 3);
+        for _ in 0..2 {
+            tokio::time::advance(LOOK_EVERY - Duration::from_millis(1)).await;
+            assert_eq!(parts.due().await.len(), 1);
+            tokio::time::advance(Duration::from_millis(1)).await;
+            assert_eq!(parts.due().await.len(), 3, "none of them twice");
+        }
+        assert_eq!(parts.states().count(), 3);
+    }
+
     #[test]
     fn the_worst_of_several_lists_counts() {
         use DrainStatus::{All, Failed, Later};

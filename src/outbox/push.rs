@@ -22,7 +22,7 @@ const REMEMBERED: Duration = Duration::from_secs(86_400);
 
 /// How long another list may take to free a lock that a job of this one needs. If the worker of that queue has died, its
 /// lease ends after 10 seconds, and other workers look at the list every 30 seconds; a failover takes 15 or so.
-const UNTIL_FREED: Duration = Duration::from_secs(60);
+pub(super) const UNTIL_FREED: Duration = Duration::from_secs(60);
 
 /// How far a list is searched for a record that frees a lock.
 const MOST_LOOKED_AT: usize = 10_000;
@@ -206,5 +206,42 @@ impl FollowUpRelay {
         }
         let owner = handle.current_owner().await.map_err(failed)?;
         Ok(owner.as_deref() == Some(&*lock.owner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection;
+    use crate::queue::Refusal;
+
+    #[test]
+    fn only_a_driver_that_will_never_take_a_job_makes_it_a_failed_one() {
+        let refused = |source| Error::Refused {
+            queue: "q".into(),
+            source,
+        };
+        // A key of another kind: it may be removed.
+        let wrong_kind = Error::Script {
+            script: "push",
+            queue: "q".into(),
+            source: connection::Error::Command {
+                address: "test".into(),
+                source: std::io::Error::other("a key is a hash, not a list").into(),
+            },
+        };
+        assert!(wrong_kind.is_wrong_kind());
+        let draining = Refusal::Draining {
+            tube: "q".to_owned(),
+            size: 2,
+        };
+        let rows = [
+            (refused(Refusal::Nowhere), true),
+            (refused(draining), false),
+            (wrong_kind, false),
+        ];
+        for (error, expected) in rows {
+            assert_eq!(is_refused_for_ever(&error), expected, "{error:?}");
+        }
     }
 }

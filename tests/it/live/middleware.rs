@@ -275,7 +275,8 @@ struct Walk {
 }
 
 impl Walk {
-    fn run(&self, scene: &Guarded, turns: &[By]) -> Vec<Seen> {
+    /// What is seen after each step, with what its worker said.
+    fn run(&self, scene: &Guarded, turns: &[By]) -> Vec<(Seen, String)> {
         scene.redis.query::<()>(&[b"FLUSHALL"]);
         let queue = |(id, options): &(&str, &[&str])| scene.queue(id, &self.guards, options);
         let uuids: Vec<String> = self.jobs.iter().map(queue).collect();
@@ -283,8 +284,8 @@ impl Walk {
         turns
             .map(|by| {
                 let from = scene.journal().len();
-                scene.once(*by);
-                scene.look(from, &uuids)
+                let said = scene.once(*by);
+                (scene.look(from, &uuids), said)
             })
             .collect()
     }
@@ -296,10 +297,10 @@ impl Walk {
         let reference = self.run(scene, &[By::Php]);
         for turns in [&[By::Rust][..], &[By::Php, By::Rust]] {
             let seen = self.run(scene, turns);
-            for (step, (seen, reference)) in seen.iter().zip(&reference).enumerate() {
+            for (step, ((seen, said), (reference, _))) in seen.iter().zip(&reference).enumerate() {
                 assert!(
                     seen.is_like(reference),
-                    "Laravel {} {} {turns:?} step {step}:\n{seen:#?}\nand all in PHP:\n{reference:#?}",
+                    "Laravel {} {} {turns:?} step {step}:\n{seen:#?}\nand all in PHP:\n{reference:#?}\n{said}",
                     scene.laravel.version,
                     self.name
                 );
@@ -642,7 +643,9 @@ fn other_stores_are_shared_too(version: u8) {
             for turns in [&[By::Rust][..], &[By::Php, By::Rust]] {
                 let seen = run(turns);
                 assert!(
-                    seen.iter().zip(&reference).all(|(a, b)| a.is_like(b)),
+                    seen.iter()
+                        .zip(&reference)
+                        .all(|((a, _), (b, _))| a.is_like(b)),
                     "Laravel {version} {store} {} {turns:?}:\n{seen:#?}\nand all in PHP:\n{reference:#?}",
                     walk.name
                 );

@@ -119,7 +119,7 @@ async fn polls_end_with_the_worker() {
 #[tokio::test]
 async fn what_is_found_stays_reserved_until_it_is_popped() {
     let server = Sqs::start();
-    let queue = queue_of(&server, Some(2));
+    let queue = queue_of(&server, Some(5));
     assert!(take(&queue, "q", 1).await.is_empty());
     let queues = [name("q")];
     let producer = queue_of(&server, None);
@@ -127,7 +127,7 @@ async fn what_is_found_stays_reserved_until_it_is_popped() {
     let found = queue.wait_for_push(&queues, PATIENCE).await.unwrap();
     assert_eq!(found, Some(name("q")));
     // Time itself is the subject: the reservation would have ended.
-    sleep(Duration::from_secs(5)).await;
+    sleep(Duration::from_secs(11)).await;
     assert!(take(&producer, "q", 1).await.is_empty());
     let jobs = take(&queue, "q", 1).await;
     assert_eq!((jobs.len(), jobs[0].attempts), (1, 1));
