@@ -305,7 +305,12 @@ mod tests {
         for own in [None, Some("redis")] {
             let effect = worker.push_to_php(&count(own), "orders".into(), b"{}".to_vec());
             assert_eq!(effect, Effect::Push(push_of("orders")));
-            assert_eq!(worker.for_php(&count(own)).connection, "redis");
+            let count = count(own);
+            let for_php = worker.for_php(&count);
+            assert_eq!(
+                (for_php.connection, for_php.may_be_doubled),
+                ("redis", false)
+            );
         }
         let other = count(Some("sqs"));
         let Effect::Append(_, record) = worker.push_to_php(&other, "orders".into(), b"{}".to_vec())
@@ -317,7 +322,8 @@ mod tests {
         };
         assert_eq!(outgoing.connection, "sqs");
         assert_eq!(outgoing.queue, "orders");
-        assert_eq!(worker.for_php(&other).connection, "sqs");
+        let for_php = worker.for_php(&other);
+        assert_eq!((for_php.connection, for_php.may_be_doubled), ("sqs", true));
     }
 
     #[test]

@@ -517,10 +517,14 @@ pub(super) mod tests {
 
     use super::*;
     use crate::cache::{FileStore, FileStoreOptions, Stores};
+    #[cfg(feature = "sqlite")]
+    use crate::connection::{Database, DatabaseKind, DatabaseOptions};
     use crate::outbox::follow_up::LockRequest;
     use crate::outbox::push::UNTIL_FREED;
+    #[cfg(feature = "sqlite")]
+    use crate::payload::Encrypter;
     use crate::queue::faulty::{Fault, Server, push_of};
-    use crate::queue::{Connections, Destination, FailoverQueue, Inner, MemoryQueue, Once};
+    use crate::queue::{Connections, Destination, FailoverQueue, Inner, MemoryQueue, Once, Place};
 
     pub(in crate::outbox) fn follower(
         queue: &Arc<MemoryQueue>,
@@ -802,7 +806,7 @@ pub(super) mod tests {
                 ..follower(&whole, services, &left, &last)
             };
             let following = tokio::spawn(keep_following(relay));
-            tokio::time::sleep(UNTIL_FREED - Duration::from_secs(1)).await;
+            tokio::time::sleep(UNTIL_FREED.saturating_sub(Duration::from_secs(1))).await;
             assert_eq!(left_in(&own), 1, "it waits");
             if is_freed {
                 assert!(taken.release().await.unwrap());
@@ -1003,36 +1007,129 @@ pub(super) mod tests {
         })
     }
 
+    /// Batches in this `SQLite` file of an app that listens to their events.
+    #[cfg(feature = "sqlite")]
+    fn batches_in(file: &std::path::Path) -> (Database, Services) {
+        let options = DatabaseOptions {
+            database: file.display().to_string(),
+            ..DatabaseOptions::new("main", DatabaseKind::Sqlite)
+        };
+        let database = Database::new(&options).unwrap();
+        let version = "13.31.0".parse().unwrap();
+        let batches = Batches::new(database.clone(), "job_batches", version, Clock::System);
+        let key = Encrypter::new(version, &"k".repeat(32), "AES-256-CBC").unwrap();
+        let services = Services {
+            batches: Some(batches.with_events(true)),
+            version,
+            encrypter: Some(Arc::new(key)),
+            ..Services::default()
+        };
+        (database, services)
+    }
+
     /// After one batch could not be reached, the others are not tried in the same pass.
     #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn records_of_all_batches_stay_where_their_database_is_away() {
-        use crate::connection::{Database, DatabaseKind, DatabaseOptions};
         let directory = tempfile::tempdir().unwrap();
-        let options = DatabaseOptions {
-            database: directory.path().join("nowhere/file").display().to_string(),
-            ..DatabaseOptions::new("main", DatabaseKind::Sqlite)
-        };
-        let database = Database::new(&options).unwrap();
-        let version = "13.0.0".parse().unwrap();
-        let batches = Batches::new(database, "job_batches", version, Clock::System);
-        let services = Services {
-            batches: Some(batches),
-            ..Services::default()
-        };
+        let (_, services) = batches_in(&directory.path().join("nowhere/file"));
         let queue = Arc::new(MemoryQueue::new(None));
-        for record in [count("a", "1"), count("b", "2"), count("b", "3")] {
-            note(&queue, &record);
+        for batch in ["a", "b", "c"] {
+            note(&queue, &count(batch, "1"));
         }
-        let forget = FollowUp::Forget {
-            batch: "b".to_owned(),
-            ended: vec![ended("4")],
-        };
-        note(&queue, &forget);
+        for batch in ["a", "c"] {
+            let forget = FollowUp::Forget {
+                batch: batch.to_owned(),
+                ended: vec![ended("0")],
+            };
+            note(&queue, &forget);
+        }
         let (relay, told) = telling(&queue, services);
         let drained = relay.drain(&relay.ledger, &mut ListState::default()).await;
-        assert_eq!((drained, left_in(&queue)), (DrainStatus::Failed, 4));
+        assert_eq!((drained, left_in(&queue)), (DrainStatus::Failed, 5));
         assert_eq!(**told.lock().unwrap(), ["count jobs in a batch"]);
+    }
+
+    /// A batch of three jobs, without callbacks.
+    #[cfg(feature = "sqlite")]
+    async fn with_a_batch(file: &std::path::Path) -> (Database, Services) {
+        let (database, services) = batches_in(file);
+        std::fs::File::create(file).unwrap();
+        let statements = [
+            "create table \"job_batches\" (\"id\" varchar primary key, \"name\" varchar, \"total_jobs\" integer, \
+             \"pending_jobs\" integer, \"failed_jobs\" integer, \"failed_job_ids\" text, \"options\" text, \
+             \"cancelled_at\" integer, \"created_at\" integer, \"finished_at\" integer)",
+            "insert into \"job_batches\" values ('b', '', 3, 3, 0, '[]', 'a:0:{}', null, 1800000000, null)",
+        ];
+        for statement in statements {
+            database.execute(statement, &[]).await.unwrap();
+        }
+        (database, services)
+    }
+
+    /// Jobs that are pending, as the row of the batch says, and what it says of failed jobs and marks.
+    #[cfg(feature = "sqlite")]
+    async fn row_of(database: &Database) -> (i64, String) {
+        let query = "select \"pending_jobs\", \"failed_job_ids\" from \"job_batches\"";
+        let rows = database.rows(query, &[]).await.unwrap();
+        (
+            rows[0].int(0).unwrap(),
+            rows[0].text(1).unwrap().into_owned(),
+        )
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn counted_ends_leave_no_mark_and_the_first_one_raises_an_event() {
+        let directory = tempfile::tempdir().unwrap();
+        let (database, services) = with_a_batch(&directory.path().join("file")).await;
+        let queue = Arc::new(MemoryQueue::new(None));
+        let FollowUp::Count(first) = count("b", "1") else {
+            panic!("no count")
+        };
+        let trace = serde_json::Map::from_iter([("of_trace".to_owned(), 7.into())]);
+        let first = FollowUp::Count(Count {
+            queue: Some("php".to_owned()),
+            trace: Some(trace),
+            ..first
+        });
+        note(&queue, &first);
+        note(&queue, &count("b", "2"));
+        let (relay, _) = telling(&queue, services);
+        let drained = relay.drain(&relay.ledger, &mut ListState::default()).await;
+        assert_eq!((drained, left_in(&queue)), (DrainStatus::All, 0));
+        assert_eq!(row_of(&database).await, (1, "[]".to_owned()));
+        let jobs = queue.look(&"php".into(), Place::Pending, 0, 2).await;
+        let jobs = jobs.unwrap();
+        assert_eq!(jobs.len(), 1);
+        let payload = crate::payload::Payload::parse(&jobs[0]).unwrap();
+        let text = String::from_utf8_lossy(&jobs[0]);
+        assert!(payload.uuid.is_some());
+        assert!(
+            text.contains("BatchStarted") && text.contains("\"of_trace\":7"),
+            "{text}"
+        );
+    }
+
+    /// The jobs are the last ones of their batch, and no queue with PHP workers is known.
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn ends_that_php_must_count_stay_while_no_queue_of_php_is_known() {
+        let directory = tempfile::tempdir().unwrap();
+        let (database, services) = with_a_batch(&directory.path().join("file")).await;
+        let statement = "update \"job_batches\" set \"pending_jobs\" = 1";
+        database.execute(statement, &[]).await.unwrap();
+        let queue = Arc::new(MemoryQueue::new(None));
+        note(&queue, &count("b", "1"));
+        note(&queue, &count("b", "2"));
+        let (relay, told) = telling(&queue, services);
+        let drained = relay.drain(&relay.ledger, &mut ListState::default()).await;
+        assert_eq!((drained, left_in(&queue)), (DrainStatus::Failed, 2));
+        assert_eq!(
+            **told.lock().unwrap(),
+            ["let PHP run a batch's callbacks"; 2]
+        );
+        assert_eq!(row_of(&database).await.0, 1);
     }
 
     /// Another job holds the lock of the next one; what waits further on in the list frees others.

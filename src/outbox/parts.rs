@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(parts.all().len(), 1);
         assert_eq!(parts.due().await.len(), 3);
         for _ in 0..2 {
-            tokio::time::advance(LOOK_EVERY - Duration::from_millis(1)).await;
+            tokio::time::advance(LOOK_EVERY.saturating_sub(Duration::from_millis(1))).await;
             assert_eq!(parts.due().await.len(), 1);
             tokio::time::advance(Duration::from_millis(1)).await;
             assert_eq!(parts.due().await.len(), 3, "none of them twice");
