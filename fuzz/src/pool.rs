@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use artisand::process::Answer;
-use artisand::process::pool::{Inbox, Said};
+use artisand::process::pool::{Inbox, PoolMessage};
 
 const KEY: &str = "k";
 const UUID: &str = "0b6b6a5e-9f0e-4c0b-8f4e-0d0c0b0a0908";
@@ -14,13 +14,16 @@ const LONGEST: usize = 4 * 2000 + 500;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// All that is heard, to the first error.
-fn heard<'a>(pieces: impl Iterator<Item = &'a [u8]>, running: u64) -> Vec<Result<Said, String>> {
+fn heard<'a>(
+    pieces: impl Iterator<Item = &'a [u8]>,
+    running: u64,
+) -> Vec<Result<PoolMessage, String>> {
     let mut inbox = Inbox::new(KEY.to_owned());
     let mut heard = Vec::new();
     for piece in pieces {
         inbox.room().extend_from_slice(piece);
         loop {
-            let said: io::Result<Option<Said>> = inbox.next(running);
+            let said: io::Result<Option<PoolMessage>> = inbox.next(running);
             match said {
                 Ok(None) => break,
                 Ok(Some(said)) => heard.push(Ok(said)),
@@ -47,10 +50,10 @@ pub fn check(bytes: &[u8]) {
     assert_eq!(heard(bytes.chunks(size), running), all);
     for said in &all {
         match said {
-            Ok(Said::Released { delay }) => {
-                assert!(i64::try_from(Said::wait(*delay).as_secs()).is_ok());
+            Ok(PoolMessage::Released { delay }) => {
+                assert!(i64::try_from(PoolMessage::wait(*delay).as_secs()).is_ok());
             }
-            Ok(Said::Ended(_)) => panic!("no process says that of itself"),
+            Ok(PoolMessage::Ended(_)) => panic!("no process says that of itself"),
             Ok(_) => {}
             Err(error) => assert!(error.len() <= LONGEST),
         }

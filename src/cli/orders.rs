@@ -10,7 +10,7 @@ use super::retrying::{Retried, Retrying};
 use crate::cache::keys;
 use crate::config::{self, Config};
 use crate::failed::class;
-use crate::telemetry::{Asked, Done, Failures, Order};
+use crate::telemetry::{Done, Failures, Order, PendingOrder};
 
 /// Most failed jobs that are looked at for one order.
 const MOST: usize = 1000;
@@ -25,7 +25,7 @@ const LAST: Duration = Duration::from_secs(8);
 pub(super) async fn obey(
     config: &Config,
     env: Option<&str>,
-    orders: &mut mpsc::Receiver<Asked>,
+    orders: &mut mpsc::Receiver<PendingOrder>,
     ended: &CancellationToken,
 ) {
     while let Some(Some(asked)) = ended.run_until_cancelled(orders.recv()).await {

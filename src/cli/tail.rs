@@ -14,7 +14,7 @@ use super::paint::{GREEN_BOLD, RED_BOLD, YELLOW_BOLD};
 use super::{GlobalArgs, UsageError, connection};
 use crate::connection::{self as server, Reconnect};
 use crate::payload::Pattern;
-use crate::telemetry::{Heard, Tail, TailEvent, Wanted};
+use crate::telemetry::{Heard, Tail, TailEvent, TailLevel};
 
 /// Arguments of `tail`, as given.
 #[derive(Debug, clap::Args)]
@@ -69,9 +69,9 @@ pub(super) async fn run(args: TailArgs, global: &GlobalArgs) -> anyhow::Result<E
         return Err(UsageError(text).into());
     };
     let wanted = if args.failed {
-        Wanted::Failures
+        TailLevel::Failures
     } else {
-        Wanted::Everything
+        TailLevel::Everything
     };
     let style = Style {
         json: args.json,

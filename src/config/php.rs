@@ -181,8 +181,8 @@ fn ask(
     }
     let ended = run(&mut command, limit).map_err(|error| not_run(&program, &error, place))?;
     let (status, output) = match ended {
-        Ended::Exited(output) => (output.status.to_string(), output),
-        Ended::Killed(output) => (format!("it took more than {} s", limit.as_secs()), output),
+        ProgramEnd::Exited(output) => (output.status.to_string(), output),
+        ProgramEnd::Killed(output) => (format!("it took more than {} s", limit.as_secs()), output),
     };
     let stdout = String::from_utf8_lossy(&output.stdout);
     match between_marks(&stdout) {
@@ -199,14 +199,14 @@ fn ask(
 }
 
 /// How a program ended.
-enum Ended {
+enum ProgramEnd {
     Exited(Output),
     /// It took too long.
     Killed(Output),
 }
 
 /// Runs a program with the exporter as its input; one that takes too long is killed, and its output ends there.
-fn run(command: &mut Command, limit: Duration) -> std::io::Result<Ended> {
+fn run(command: &mut Command, limit: Duration) -> std::io::Result<ProgramEnd> {
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -232,11 +232,11 @@ fn run(command: &mut Command, limit: Duration) -> std::io::Result<Ended> {
     };
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(Ended::Exited(ended(status)));
+            return Ok(ProgramEnd::Exited(ended(status)));
         }
         if Instant::now() >= deadline {
             child.kill()?;
-            return Ok(Ended::Killed(ended(child.wait()?)));
+            return Ok(ProgramEnd::Killed(ended(child.wait()?)));
         }
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -342,7 +342,7 @@ mod tests {
         let started = Instant::now();
         // It reads nothing, and the exporter is longer than a pipe.
         let ended = run(Command::new("sleep").arg("60"), Duration::from_millis(50)).unwrap();
-        assert!(matches!(ended, Ended::Killed(_)));
+        assert!(matches!(ended, ProgramEnd::Killed(_)));
         assert!(started.elapsed() < Duration::from_secs(20));
     }
 }

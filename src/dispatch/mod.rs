@@ -69,7 +69,7 @@ pub use push::{Dispatched, Prepared};
 pub use recipient::Recipient;
 
 use app::App;
-use pending::What;
+use pending::Pushable;
 
 /// Pushes jobs to the app's queues. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -226,25 +226,28 @@ impl Dispatch {
 
     /// A job of a struct whose serde name is its class: `#[serde(rename = "App\\Jobs\\SendReceipt")]`.
     pub fn job<T: Serialize>(&self, job: &T) -> Pending {
-        Pending::of(self.app(), self.app.read(job).map(What::Object))
+        Pending::of(self.app(), self.app.read(job).map(Pushable::Object))
     }
 
     /// A job of this class without properties; [`with`](Pending::with) adds them.
     pub fn class(&self, class: &str) -> Pending {
         let name = ClassName::new(class.trim_start_matches('\\'));
         let name = name.ok_or_else(|| DispatchError::unfit(format!("`{class}` is no class name")));
-        Pending::of(self.app(), name.map(|name| What::Object(Object::new(name))))
+        Pending::of(
+            self.app(),
+            name.map(|name| Pushable::Object(Object::new(name))),
+        )
     }
 
     /// A job that is this object. Names of properties are those of PHP's source.
     pub fn object(&self, object: Object) -> Pending {
-        Pending::of(self.app(), Ok(What::Object(object)))
+        Pending::of(self.app(), Ok(Pushable::Object(object)))
     }
 
     /// `Queue::push('Class@method', $data)`.
     pub fn string<T: Serialize>(&self, job: &str, data: &T) -> Pending {
         let data = serde_json::value::to_raw_value(data).map_err(DispatchError::unfit);
-        let what = data.map(|data| What::Method {
+        let what = data.map(|data| Pushable::Method {
             job: job.into(),
             data,
         });
@@ -259,7 +262,7 @@ impl Dispatch {
         let name = ClassName::new(class.trim_start_matches('\\'));
         let name = name.ok_or_else(|| DispatchError::unfit(format!("`{class}` is no class name")));
         let what = name.and_then(|class| {
-            Ok(What::Listener {
+            Ok(Pushable::Listener {
                 class,
                 method: method.into(),
                 event: self.app.read(event)?,
@@ -270,13 +273,13 @@ impl Dispatch {
 
     /// A queued notification: [`to`](Pending::to) a recipient, [`via`](Pending::via) a channel.
     pub fn notification<T: Serialize>(&self, notification: &T) -> Pending {
-        let what = self.app.read(notification).map(What::Notification);
+        let what = self.app.read(notification).map(Pushable::Notification);
         Pending::of(self.app(), what)
     }
 
     /// A queued mail [`to`](Pending::to) its recipients.
     pub fn mailable<T: Serialize>(&self, mailable: &T) -> Pending {
-        let what = self.app.read(mailable).map(What::Mailable);
+        let what = self.app.read(mailable).map(Pushable::Mailable);
         Pending::of(self.app(), what)
     }
 
@@ -291,7 +294,7 @@ impl Dispatch {
     }
 
     pub(crate) fn command_line(&self, line: &str) -> Pending {
-        Pending::of(self.app(), Ok(What::Command(line.into())))
+        Pending::of(self.app(), Ok(Pushable::Command(line.into())))
     }
 
     /// Jobs that run one after the other: [`then`](Chain::then) adds each.

@@ -24,7 +24,7 @@ use crate::time::UnixSeconds;
 #[must_use = "nothing is dispatched before it is awaited"]
 pub struct Pending {
     app: Arc<App>,
-    what: Result<What, DispatchError>,
+    what: Result<Pushable, DispatchError>,
     recipients: Vec<Recipient>,
     channel: Option<String>,
     options: Options,
@@ -32,7 +32,7 @@ pub struct Pending {
 
 /// What is pushed.
 #[derive(Debug)]
-pub(super) enum What {
+pub(super) enum Pushable {
     /// An object of a job class.
     Object(Object),
     /// A method of a class that the app's container makes.
@@ -51,7 +51,7 @@ pub(super) enum What {
     Command(Box<str>),
 }
 
-impl What {
+impl Pushable {
     /// The object that the program gave.
     fn object(&mut self) -> Option<&mut Object> {
         match self {
@@ -82,7 +82,7 @@ pub(super) enum Wait {
 }
 
 impl Pending {
-    pub(super) fn of(app: Arc<App>, what: Result<What, DispatchError>) -> Self {
+    pub(super) fn of(app: Arc<App>, what: Result<Pushable, DispatchError>) -> Self {
         Self {
             app,
             what,
@@ -235,8 +235,8 @@ impl Pending {
 
     async fn ready(self) -> Result<Ready, DispatchError> {
         match self.what {
-            Ok(What::Method { job, data }) => method(&self.app, &self.options, job, data),
-            Ok(What::Object(object)) if self.options.by_php => {
+            Ok(Pushable::Method { job, data }) => method(&self.app, &self.options, job, data),
+            Ok(Pushable::Object(object)) if self.options.by_php => {
                 by_php(&self.app, object, &self.options)
             }
             Ok(_) if self.options.by_php => Err(DispatchError::unfit(
@@ -262,17 +262,17 @@ impl Pending {
     pub(super) fn plan(self) -> Result<Planned, DispatchError> {
         let what = self.what?;
         let (recipients, channel) = (self.recipients, self.channel);
-        let is_sent = matches!(what, What::Notification(_) | What::Mailable(_));
+        let is_sent = matches!(what, Pushable::Notification(_) | Pushable::Mailable(_));
         if !(is_sent || recipients.is_empty() && channel.is_none()) {
             let what = "only notifications and mails have recipients and channels";
             return Err(DispatchError::unfit(what));
         }
         let wrapping = match what {
-            What::Object(object) => return plan(&self.app, object, &self.options),
-            What::Method { .. } => {
+            Pushable::Object(object) => return plan(&self.app, object, &self.options),
+            Pushable::Method { .. } => {
                 return Err(DispatchError::unfit("a string job cannot follow another"));
             }
-            What::Listener {
+            Pushable::Listener {
                 class,
                 method,
                 event,
@@ -281,11 +281,11 @@ impl Pending {
                 method,
                 event,
             },
-            What::Notification(object) => {
+            Pushable::Notification(object) => {
                 recipient::notification(object, recipients, channel, self.app.services.version)?
             }
-            What::Mailable(object) => recipient::mailable(object, recipients)?,
-            What::Command(line) => Wrapping::Command(line),
+            Pushable::Mailable(object) => recipient::mailable(object, recipients)?,
+            Pushable::Command(line) => Wrapping::Command(line),
         };
         plan_wrapped(&self.app, wrapping, &self.options)
     }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::note::{End, Note, Pushed, What};
+use super::note::{End, Note, NoteKind, Pushed};
 use super::options::Share;
 use crate::handler::JobInfo;
 use crate::payload::{JobId, JobUuid, Payload};
@@ -74,10 +74,10 @@ impl Batch {
         self.size += note.size();
         let Note { at, what } = note;
         let (job, what) = match what {
-            What::Pushed(pushed) => return self.pushed.push((at, pushed)),
-            What::Migrated(reserved) => return self.migrated.push((at, reserved)),
-            What::Reserved(job) => (job, None),
-            What::Ended(job, end) => (job, Some(end)),
+            NoteKind::Pushed(pushed) => return self.pushed.push((at, pushed)),
+            NoteKind::Migrated(reserved) => return self.migrated.push((at, reserved)),
+            NoteKind::Reserved(job) => (job, None),
+            NoteKind::Ended(job, end) => (job, Some(end)),
         };
         let Some(id) = id_of(&job.payload) else {
             return;
@@ -177,7 +177,7 @@ mod tests {
         })
     }
 
-    fn batch(notes: impl IntoIterator<Item = What>) -> Batch {
+    fn batch(notes: impl IntoIterator<Item = NoteKind>) -> Batch {
         let mut batch = Batch::default();
         for (at, what) in (1..).zip(notes) {
             let at = Micros(at * 1_000_000);
@@ -192,11 +192,11 @@ mod tests {
         let one = job("one", "");
         let two = job("two", "");
         let mut batch = batch([
-            What::Reserved(Arc::clone(&one)),
-            What::Ended(Arc::clone(&one), again()),
-            What::Reserved(Arc::clone(&one)),
-            What::Reserved(Arc::clone(&two)),
-            What::Ended(one, End::Completed),
+            NoteKind::Reserved(Arc::clone(&one)),
+            NoteKind::Ended(Arc::clone(&one), again()),
+            NoteKind::Reserved(Arc::clone(&one)),
+            NoteKind::Reserved(Arc::clone(&two)),
+            NoteKind::Ended(one, End::Completed),
         ]);
         let mut running = Reserved::new();
         batch.measure(&mut running);
@@ -217,7 +217,7 @@ mod tests {
             exception: String::new(),
             is_raised_by_php: false,
         };
-        let ended = |id: &str, more: &str, end: End| What::Ended(job(id, more), end);
+        let ended = |id: &str, more: &str, end: End| NoteKind::Ended(job(id, more), end);
         let monitored = HashSet::from(["team:9".to_owned()]);
         for (share, chance, ok) in [
             (0.0, 0.0, false),

@@ -15,11 +15,11 @@ use crate::worker::{Event, JobEnd, JobResult, Observer, exception_text};
 #[derive(Debug)]
 pub(super) struct Note {
     pub(super) at: Micros,
-    pub(super) what: What,
+    pub(super) what: NoteKind,
 }
 
 #[derive(Debug)]
-pub(super) enum What {
+pub(super) enum NoteKind {
     Pushed(Pushed),
     /// Its reservation ran out, and it is back in its queue. The bytes are those that were reserved.
     Migrated(Box<[u8]>),
@@ -56,10 +56,10 @@ impl Note {
     pub(super) fn size(&self) -> usize {
         const BESIDES: usize = 256;
         let (job, text) = match &self.what {
-            What::Pushed(pushed) => return pushed.payload.len() + BESIDES,
-            What::Migrated(reserved) => return reserved.len() + BESIDES,
-            What::Ended(job, End::Failed { exception, .. }) => (job, exception.len()),
-            What::Reserved(job) | What::Ended(job, _) => (job, 0),
+            NoteKind::Pushed(pushed) => return pushed.payload.len() + BESIDES,
+            NoteKind::Migrated(reserved) => return reserved.len() + BESIDES,
+            NoteKind::Ended(job, End::Failed { exception, .. }) => (job, exception.len()),
+            NoteKind::Reserved(job) | NoteKind::Ended(job, _) => (job, 0),
         };
         // Payload, its reserved form and the command; mostly the reservation and the end of a job share them.
         3 * job.body.len() / 2 + text + BESIDES
@@ -106,11 +106,11 @@ impl Recorder {
 
     fn ended(&self, job: &Arc<JobInfo>, how: End) {
         if let Some(job) = self.known(job) {
-            self.note(What::Ended(job, how));
+            self.note(NoteKind::Ended(job, how));
         }
     }
 
-    fn note(&self, what: What) {
+    fn note(&self, what: NoteKind) {
         let note = Note {
             at: Micros::now(),
             what,
@@ -142,7 +142,7 @@ impl PushListener for Recorder {
         if name_of(&self.connections, connection).is_none() {
             return;
         }
-        self.note(What::Pushed(Pushed {
+        self.note(NoteKind::Pushed(Pushed {
             connection: connection.clone(),
             queue: queue.clone(),
             payload: payload.into(),
@@ -150,7 +150,7 @@ impl PushListener for Recorder {
     }
 
     fn migrated(&self, reserved: &[u8]) {
-        self.note(What::Migrated(reserved.into()));
+        self.note(NoteKind::Migrated(reserved.into()));
     }
 }
 
@@ -159,7 +159,7 @@ impl Observer for Recorder {
         match event {
             Event::JobPopped(job) => {
                 if let Some(job) = self.known(job) {
-                    self.note(What::Reserved(job));
+                    self.note(NoteKind::Reserved(job));
                 }
             }
             Event::JobFailed(end) if !end.is_gone => {

@@ -30,7 +30,7 @@ pub(super) struct Note {
 
 /// What PHP gets of it.
 #[derive(Serialize)]
-struct Told<'a> {
+struct NoteForPhp<'a> {
     connection: &'a str,
     queue: &'a str,
     attempts: u32,
@@ -55,7 +55,7 @@ impl Note {
 
 impl Serialize for Note {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let told = Told {
+        let told = NoteForPhp {
             connection: self.job.connection.as_str(),
             queue: self.job.queue.as_str(),
             attempts: self.job.attempts,

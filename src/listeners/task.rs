@@ -41,8 +41,8 @@ impl Listeners {
             helper: Helper::start(options, "listeners"),
             waiting,
             notes: notes.clone(),
-            missed: Said::default(),
-            threw: Said::default(),
+            missed: LoggedCount::default(),
+            threw: LoggedCount::default(),
             has_said_ignored: false,
         };
         let raising = BackgroundTask::start(runtime, |last| task.run(last));
@@ -73,19 +73,19 @@ struct Raising {
     helper: Helper,
     waiting: mpsc::Receiver<Note>,
     notes: Notes,
-    missed: Said,
-    threw: Said,
+    missed: LoggedCount,
+    threw: LoggedCount,
     has_said_ignored: bool,
 }
 
 /// A count that the log has told, and when.
 #[derive(Debug, Default)]
-struct Said {
+struct LoggedCount {
     count: u64,
     at: Option<Instant>,
 }
 
-impl Said {
+impl LoggedCount {
     /// What has come to the count since it was last told; `None` if nothing has, or it was told just now.
     fn news(&mut self, count: u64) -> Option<u64> {
         let is_due = self.at.is_none_or(|at| at.elapsed() >= SAID_AGAIN);

@@ -107,7 +107,7 @@ enum PersistentError {
         stderr: String,
     },
     #[error("{0}")]
-    Said(String),
+    PoolMessage(String),
 }
 
 /// A program's answer about its job.
@@ -200,10 +200,10 @@ impl Persistent {
                 Ok(())
             }
             Answer::Fail(reason) => {
-                context.fail(PersistentError::Said(reason));
+                context.fail(PersistentError::PoolMessage(reason));
                 Ok(())
             }
-            Answer::Exception(text) => Err(PersistentError::Said(text).into()),
+            Answer::Exception(text) => Err(PersistentError::PoolMessage(text).into()),
         }
     }
 
@@ -334,7 +334,7 @@ enum Act {
     /// Nothing happened for a while.
     Look,
     Wrote(std::io::Result<usize>),
-    Said(std::io::Result<usize>),
+    PoolMessage(std::io::Result<usize>),
     Logged(std::io::Result<usize>),
 }
 
@@ -370,7 +370,7 @@ impl Program {
         loop {
             let act = tokio::select! {
                 wrote = self.stdin.write(&document[written..]), if written < document.len() => Act::Wrote(wrote),
-                read = self.stdout.read(&mut said) => Act::Said(read),
+                read = self.stdout.read(&mut said) => Act::PoolMessage(read),
                 read = self.stderr.read(&mut logged), if self.stderr_is_open => Act::Logged(read),
                 () = tokio::time::sleep(LOOK) => Act::Look,
             };
@@ -379,10 +379,10 @@ impl Program {
                 Act::Look if self.group.has_ended() => return End::Broke { written },
                 Act::Look => {}
                 Act::Wrote(Ok(more @ 1..)) => written += more,
-                Act::Wrote(_) | Act::Said(Ok(0) | Err(_)) => {
+                Act::Wrote(_) | Act::PoolMessage(Ok(0) | Err(_)) => {
                     return End::Broke { written };
                 }
-                Act::Said(Ok(more)) => {
+                Act::PoolMessage(Ok(more)) => {
                     let start = line.len();
                     line.extend_from_slice(&said[..more]);
                     if let Some(end) = memchr::memchr(b'\n', &line[start..]) {

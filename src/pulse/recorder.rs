@@ -29,12 +29,12 @@ struct Inner {
 struct State {
     gathered: Gathered,
     /// What the settings say of jobs of this name.
-    names: HashMap<Box<str>, Wanted>,
+    names: HashMap<Box<str>, NameSettings>,
 }
 
 /// What the settings say of jobs of one name.
 #[derive(Debug, Clone, Copy)]
-struct Wanted {
+struct NameSettings {
     /// Whether their events are counted.
     queues: bool,
     /// From how many milliseconds they are slow.
@@ -77,7 +77,7 @@ impl PulseRecorder {
     }
 
     /// Whether entries of this name are wanted.
-    fn wanted(&self, state: &mut State, name: &str) -> Wanted {
+    fn wanted(&self, state: &mut State, name: &str) -> NameSettings {
         if let Some(wanted) = state.names.get(name) {
             return *wanted;
         }
@@ -85,7 +85,7 @@ impl PulseRecorder {
         let queues = options.queues.as_ref();
         let slow = options.slow_jobs.as_ref();
         let slow = slow.filter(|slow| slow.recorder.wants(name));
-        let wanted = Wanted {
+        let wanted = NameSettings {
             queues: queues.is_some_and(|queues| queues.wants(name)),
             slow: slow.map(|slow| slow.limit(name)),
         };

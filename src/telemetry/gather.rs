@@ -45,11 +45,11 @@ pub struct Sources {
     /// What was last read of them.
     pub(super) failed_read: Mutex<FailedRead>,
     /// What was last read of the server.
-    read: Mutex<Option<(Instant, Told)>>,
+    read: Mutex<Option<(Instant, QueueReports)>>,
 }
 
 /// What the server said, or why it said nothing.
-type Told = Result<Arc<Backlog>, String>;
+type QueueReports = Result<Arc<Backlog>, String>;
 
 /// What the server keeps.
 #[derive(Debug)]
@@ -108,7 +108,7 @@ impl Sources {
     }
 
     /// What the server keeps, at most a second old; the error says why it cannot be told.
-    pub(super) async fn backlog(&self) -> Told {
+    pub(super) async fn backlog(&self) -> QueueReports {
         let mut read = self.read.lock().await;
         if let Some((at, known)) = &*read
             && at.elapsed() < FRESH

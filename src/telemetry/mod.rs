@@ -55,7 +55,7 @@ pub use listen::ListenError;
 #[cfg(feature = "cli")]
 pub use minutes::{MINUTES, Minute, Minutes, Times};
 #[cfg(feature = "cli")]
-pub use orders::{Asked, Done, Failures, Order, Orders};
+pub use orders::{Done, Failures, Order, Orders, PendingOrder};
 #[cfg(feature = "tui")]
 pub(crate) use overview::{Chart, Overview, QueueLine};
 #[cfg(feature = "cli")]
@@ -63,7 +63,7 @@ pub use pages::Telemetry;
 #[cfg(feature = "cli")]
 pub use systemd::{is_watched_by_systemd, keep_telling_systemd};
 #[cfg(feature = "cli")]
-pub use tail::{Feed, Heard, Tail, TailEvent, Wanted};
+pub use tail::{Feed, Heard, Tail, TailEvent, TailLevel};
 pub use token::{Token, TokenError};
 pub(crate) use traces::current_trace;
 pub use traces::{Continues, Sampling, TraceOptions};

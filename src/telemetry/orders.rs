@@ -50,13 +50,13 @@ pub struct Done {
 
 /// An order, and where its result goes.
 #[derive(Debug)]
-pub struct Asked {
+pub struct PendingOrder {
     /// What is to be done.
     pub order: Order,
     answer: oneshot::Sender<Result<Done, String>>,
 }
 
-impl Asked {
+impl PendingOrder {
     /// Tells what the order came to.
     pub fn answer(self, done: Result<Done, String>) {
         // A client that has gone needs no answer.
@@ -66,7 +66,7 @@ impl Asked {
 
 /// Takes orders. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Orders(mpsc::Sender<Asked>);
+pub struct Orders(mpsc::Sender<PendingOrder>);
 
 /// Why there is no result.
 #[derive(Debug, PartialEq, Eq)]
@@ -81,14 +81,14 @@ pub(super) enum NoResult {
 
 impl Orders {
     /// A way for orders, and its end.
-    pub fn channel() -> (Self, mpsc::Receiver<Asked>) {
+    pub fn channel() -> (Self, mpsc::Receiver<PendingOrder>) {
         let (sender, receiver) = mpsc::channel(MOST_WAITING);
         (Self(sender), receiver)
     }
 
     pub(super) async fn ask(&self, order: Order) -> Result<Done, NoResult> {
         let (answer, result) = oneshot::channel();
-        let asked = Asked { order, answer };
+        let asked = PendingOrder { order, answer };
         self.0.try_send(asked).map_err(|_| NoResult::Busy)?;
         match tokio::time::timeout(PATIENCE, result).await {
             // In time, or because the worker ends: the order may be done or not.

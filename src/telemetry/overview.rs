@@ -167,7 +167,7 @@ type Place = (String, String);
 
 /// What the workers tell of one queue.
 #[derive(Default)]
-struct Told {
+struct QueueReports {
     paused_as: String,
     is_paused: bool,
     minutes: Minutes,
@@ -231,7 +231,7 @@ impl Overview {
 
     fn of(
         workers: &[WorkerRecord],
-        told: BTreeMap<Place, Told>,
+        told: BTreeMap<Place, QueueReports>,
         mut sizes: BTreeMap<Place, QueueSizes>,
     ) -> Self {
         let now = unix_seconds();
@@ -334,8 +334,8 @@ impl WorkerLine {
 }
 
 /// What all workers tell, by queue.
-fn told(workers: &[WorkerRecord]) -> BTreeMap<Place, Told> {
-    let mut told = BTreeMap::<Place, Told>::new();
+fn told(workers: &[WorkerRecord]) -> BTreeMap<Place, QueueReports> {
+    let mut told = BTreeMap::<Place, QueueReports>::new();
     for worker in workers {
         for queue in worker.queues.iter().take(MOST_QUEUES) {
             let place = (worker.connection.clone(), queue.clone());

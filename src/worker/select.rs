@@ -11,7 +11,7 @@ use crate::worker::triage::Triage;
 use crate::worker::triaged::{Candidate, Triaged};
 
 /// Which executor the jobs are for.
-enum Wanted {
+enum SelectFor {
     /// Handlers in this process, with this many free slots per mapping.
     Mapped { room: Vec<usize> },
     /// PHP processes.
@@ -21,7 +21,7 @@ enum Wanted {
 /// Selects jobs that can run now: mapped jobs within the limits of their mapping, or jobs for PHP.
 pub(super) struct Selector<'a> {
     triage: &'a Triage,
-    wanted: Wanted,
+    wanted: SelectFor,
     needles: Vec<Vec<u8>>,
     /// The results of the looks at selected jobs, by the number of their choice.
     candidates: Vec<Option<Candidate>>,
@@ -41,7 +41,7 @@ impl<'a> Selector<'a> {
             limit.map_or(usize::MAX, |limit| limit.get().saturating_sub(*running))
         };
         let mappings = triage.app.router.mappings().zip(per_mapping);
-        let wanted = Wanted::Mapped {
+        let wanted = SelectFor::Mapped {
             room: mappings.map(room).collect(),
         };
         Self::new(triage, wanted, triage.needles())
@@ -49,10 +49,10 @@ impl<'a> Selector<'a> {
 
     /// Selects jobs that no mapping runs.
     pub(super) fn for_php(triage: &'a Triage) -> Self {
-        Self::new(triage, Wanted::Unmapped, Vec::new())
+        Self::new(triage, SelectFor::Unmapped, Vec::new())
     }
 
-    fn new(triage: &'a Triage, wanted: Wanted, needles: Vec<Vec<u8>>) -> Self {
+    fn new(triage: &'a Triage, wanted: SelectFor, needles: Vec<Vec<u8>>) -> Self {
         Self {
             triage,
             wanted,
@@ -72,18 +72,18 @@ impl<'a> Selector<'a> {
             .filter(|candidate| !self.needs_attempts || candidate.payload.attempts.is_some());
         if let Some(candidate) = &candidate {
             let is_for_this = match (&self.wanted, &candidate.triaged) {
-                (Wanted::Unmapped, triaged) => {
+                (SelectFor::Unmapped, triaged) => {
                     matches!(triaged, Triaged::Unmapped(_) | Triaged::Bypass(_))
                 }
-                (Wanted::Mapped { .. }, Triaged::Unmapped(_) | Triaged::Bypass(_)) => {
+                (SelectFor::Mapped { .. }, Triaged::Unmapped(_) | Triaged::Bypass(_)) => {
                     !self.triage.leaves_unmapped()
                 }
-                (Wanted::Mapped { .. }, Triaged::Forward(_) | Triaged::Run(_)) => true,
+                (SelectFor::Mapped { .. }, Triaged::Forward(_) | Triaged::Run(_)) => true,
             };
             if !is_for_this {
                 return Choice::Never;
             }
-            if let (Wanted::Mapped { room }, Triaged::Run(routed)) =
+            if let (SelectFor::Mapped { room }, Triaged::Run(routed)) =
                 (&mut self.wanted, &candidate.triaged)
             {
                 let Some(left) = room[routed.mapping].checked_sub(1) else {

@@ -20,7 +20,7 @@ use crate::payload::JobUuid;
 use crate::queue::{Effect, Queue, ReservedJob, Settled, Settlement, Spool, Unsettled};
 use crate::shown::with_causes;
 use crate::time::UnixSeconds;
-use crate::worker::attempt::ending::{Ending, Report};
+use crate::worker::attempt::ending::{EndReport, Ending};
 use crate::worker::event::{Event, Observers};
 use crate::worker::running::Running;
 use crate::worker::settle_counts::SettleCounts;
@@ -248,7 +248,7 @@ impl Settler {
         self.settle_counts.note_settled(count);
         for pending in batch {
             self.running.remove(pending.number);
-            if let Report::Ended(end) = pending.ending.report {
+            if let EndReport::Ended(end) = pending.ending.report {
                 end.emit_left(&self.observers);
             }
         }
@@ -384,9 +384,9 @@ fn finish(pending: PendingSettlement, settled: Settled, observers: &Observers) {
     } = pending;
     if settled == Settled::Gone {
         let uuid = match &ending.report {
-            Report::Ended(end) => end.job.payload.uuid.as_ref(),
-            Report::Forwarded(job, _) => job.payload.uuid.as_ref(),
-            Report::Quarantined(_) | Report::GivenBack(_) => None,
+            EndReport::Ended(end) => end.job.payload.uuid.as_ref(),
+            EndReport::Forwarded(job, _) => job.payload.uuid.as_ref(),
+            EndReport::Quarantined(_) | EndReport::GivenBack(_) => None,
         };
         tracing::warn!(
             job.uuid = uuid.map(JobUuid::bounded),
@@ -395,19 +395,19 @@ fn finish(pending: PendingSettlement, settled: Settled, observers: &Observers) {
         );
     }
     match &ending.report {
-        Report::Ended(end) => end.emit(observers, settled == Settled::Gone),
-        Report::Quarantined(reason) => {
+        EndReport::Ended(end) => end.emit(observers, settled == Settled::Gone),
+        EndReport::Quarantined(reason) => {
             tracing::error!(queue = %job.queue, reason, "a payload cannot be decoded and went to quarantine");
             observers.emit(&Event::JobsQuarantined {
                 queue: &job.queue,
                 count: 1,
             });
         }
-        Report::Forwarded(job, to) => observers.emit(&Event::JobForwarded { job, to }),
-        Report::GivenBack(Some(job)) if settled != Settled::Gone => {
+        EndReport::Forwarded(job, to) => observers.emit(&Event::JobForwarded { job, to }),
+        EndReport::GivenBack(Some(job)) if settled != Settled::Gone => {
             observers.emit(&Event::JobGivenBack(job));
         }
-        Report::GivenBack(_) => {}
+        EndReport::GivenBack(_) => {}
     }
     if let Some(done) = done {
         // The attempt may have stopped waiting.

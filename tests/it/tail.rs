@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use artisand::connection::{RedisAddress, RedisOptions};
 use artisand::event::Event;
 use artisand::payload::CALL_QUEUED_HANDLER;
-use artisand::telemetry::{Feed, Heard, Tail, TailEvent, Wanted};
+use artisand::telemetry::{Feed, Heard, Tail, TailEvent, TailLevel};
 use artisand::worker::Observer;
 use regex::Regex;
 use rustix::process::Signal;
@@ -369,7 +369,7 @@ async fn heard_feed(redis: &RedisServer, tail: &mut Tail) -> (Feed, impl Observe
 async fn events_without_room_are_counted_and_no_event_is_lost_silently() {
     const MANY: usize = 10_000;
     let redis = RedisServer::start();
-    let mut tail = Tail::new(&options(&redis), Wanted::Everything).unwrap();
+    let mut tail = Tail::new(&options(&redis), TailLevel::Everything).unwrap();
     let (feed, observer) = heard_feed(&redis, &mut tail).await;
     // The writer cannot run before this task waits.
     for _ in 0..MANY {
@@ -411,7 +411,7 @@ async fn events_without_room_are_counted_and_no_event_is_lost_silently() {
 #[tokio::test]
 async fn a_listener_that_is_too_slow_hears_how_much_it_missed() {
     let redis = RedisServer::start();
-    let mut tail = Tail::new(&options(&redis), Wanted::Everything).unwrap();
+    let mut tail = Tail::new(&options(&redis), TailLevel::Everything).unwrap();
     let (_feed, observer) = heard_feed(&redis, &mut tail).await;
     for _ in 0..3 {
         observer.on_event(&Event::WorkerPausing);
@@ -453,7 +453,7 @@ async fn a_listener_that_is_too_slow_hears_how_much_it_missed() {
 #[tokio::test]
 async fn a_stream_that_began_anew_with_an_earlier_clock_is_followed() {
     let redis = RedisServer::start();
-    let mut tail = Tail::new(&options(&redis), Wanted::Everything).unwrap();
+    let mut tail = Tail::new(&options(&redis), TailLevel::Everything).unwrap();
     // An entry of a far future, as of a server whose clock was wrong.
     redis.query::<()>(&[b"XADD", b"artisand:tail", b"99999999999999-0", b"a", b"b"]);
     let mut all = All::default();

@@ -140,7 +140,7 @@ struct Listener<'a> {
 }
 
 /// How it stands with the worker.
-struct Course {
+struct WorkerState {
     worker: Option<Worker>,
     /// Told to stop.
     is_told: bool,
@@ -151,7 +151,7 @@ struct Course {
     seen: Seen,
 }
 
-impl Course {
+impl WorkerState {
     fn obey(&mut self, signal: Signal) {
         self.is_told |= is_stop(signal);
         if let Some(worker) = &self.worker {
@@ -213,7 +213,7 @@ impl<'a> Listener<'a> {
                 seen.len()
             ));
         }
-        let mut course = Course {
+        let mut course = WorkerState {
             worker: Some(Worker::start(&self.program)?),
             is_told: false,
             has_changed: false,
@@ -245,7 +245,7 @@ impl<'a> Listener<'a> {
 
     async fn next(
         &self,
-        course: &mut Course,
+        course: &mut WorkerState,
         signals: &mut mpsc::Receiver<Signal>,
     ) -> anyhow::Result<Next> {
         let rests = course.worker.is_none();
@@ -266,7 +266,7 @@ impl<'a> Listener<'a> {
     async fn follow(
         &self,
         files: Vec<PathBuf>,
-        course: &mut Course,
+        course: &mut WorkerState,
         signals: &mut mpsc::Receiver<Signal>,
     ) -> anyhow::Result<()> {
         let Some(mut files) = self.build(files, course, signals).await? else {
@@ -296,7 +296,7 @@ impl<'a> Listener<'a> {
     }
 
     /// Starts a worker; if its program cannot be started now, later.
-    fn start_again(&self, course: &mut Course) {
+    fn start_again(&self, course: &mut WorkerState) {
         course.rested = None;
         match Worker::start(&self.program) {
             Ok(worker) => course.worker = Some(worker),
@@ -308,7 +308,7 @@ impl<'a> Listener<'a> {
     }
 
     /// Starts a worker after a change.
-    async fn start_anew(&self, course: &mut Course) -> anyhow::Result<()> {
+    async fn start_anew(&self, course: &mut WorkerState) -> anyhow::Result<()> {
         let global = self.global.clone();
         let written = tokio::task::spawn_blocking(move || refresh_manifest(&global)).await;
         if let Some(path) = written.context("the manifest was not written")? {
@@ -323,7 +323,7 @@ impl<'a> Listener<'a> {
     async fn build(
         &self,
         files: Vec<PathBuf>,
-        course: &mut Course,
+        course: &mut WorkerState,
         signals: &mut mpsc::Receiver<Signal>,
     ) -> anyhow::Result<Option<Vec<PathBuf>>> {
         let Some(command) = &self.exec else {

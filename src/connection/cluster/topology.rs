@@ -25,7 +25,7 @@ pub(super) struct Topology {
     options: RedisOptions,
     map: RwLock<SlotMap>,
     /// Held while the nodes are asked.
-    asking: tokio::sync::Mutex<Asked>,
+    asking: tokio::sync::Mutex<NodeAnswers>,
     /// How often they have been asked, so that several callers ask once.
     rounds: AtomicUsize,
     /// Where to begin with asking: a node that is cut off from the others would answer with old news for ever.
@@ -36,7 +36,7 @@ pub(super) struct Topology {
 
 /// How the nodes have answered the last time.
 #[derive(Default)]
-struct Asked {
+struct NodeAnswers {
     has_answer: bool,
     /// Nodes that did not answer, and when they were asked; for a while they are asked last.
     silent: HashMap<Address, Instant>,

@@ -63,7 +63,7 @@ const ALL: [View; 6] = [LISTENER, NOTIFICATION, MAILABLE, BROADCAST, COMMAND, ST
 
 /// The view that a type is, or `None`; found by asking the type to deserialize itself.
 pub(super) fn asked_by<J: DeserializeOwned>() -> Option<View> {
-    let Err(Asked(mark)) = J::deserialize(Probe) else {
+    let Err(StructName(mark)) = J::deserialize(Probe) else {
         return None;
     };
     ALL.into_iter().find(|view| Some(view.mark) == mark)
@@ -73,35 +73,35 @@ pub(super) fn asked_by<J: DeserializeOwned>() -> Option<View> {
 struct Probe;
 
 #[derive(Debug)]
-struct Asked(Option<&'static str>);
+struct StructName(Option<&'static str>);
 
-impl fmt::Display for Asked {
+impl fmt::Display for StructName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("there is nothing to read")
     }
 }
 
-impl std::error::Error for Asked {}
+impl std::error::Error for StructName {}
 
-impl de::Error for Asked {
+impl de::Error for StructName {
     fn custom<T: fmt::Display>(_: T) -> Self {
         Self(None)
     }
 }
 
 impl<'de> Deserializer<'de> for Probe {
-    type Error = Asked;
+    type Error = StructName;
 
-    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Asked> {
-        Err(Asked(None))
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, StructName> {
+        Err(StructName(None))
     }
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(
         self,
         name: &'static str,
         _: V,
-    ) -> Result<V::Value, Asked> {
-        Err(Asked(Some(name)))
+    ) -> Result<V::Value, StructName> {
+        Err(StructName(Some(name)))
     }
 
     forward_to_deserialize_any! {

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::time::Instant;
 
-use super::said::{Inbox, Said};
+use super::message::{Inbox, PoolMessage};
 
 /// The PHP script that each member runs.
 const SCRIPT: &str = include_str!("../../../php-interop/pool.php");
@@ -252,7 +252,7 @@ impl Channel {
     /// # Cancel safety
     ///
     /// Bytes that were read are kept.
-    pub(super) async fn next(&mut self) -> std::io::Result<Option<Said>> {
+    pub(super) async fn next(&mut self) -> std::io::Result<Option<PoolMessage>> {
         loop {
             match self.inbox.next(self.running) {
                 Ok(None) => {}
@@ -397,9 +397,9 @@ mod tests {
         theirs.write_all(more.as_bytes()).await.unwrap();
         assert_eq!(
             channel.next().await.unwrap(),
-            Some(Said::Deleted { last: false })
+            Some(PoolMessage::Deleted { last: false })
         );
-        assert_eq!(channel.next().await.unwrap(), Some(Said::Done));
+        assert_eq!(channel.next().await.unwrap(), Some(PoolMessage::Done));
         theirs.write_all(b":\"what\"}\n").await.unwrap();
         assert!(channel.next().await.is_err());
         drop(theirs);
@@ -426,7 +426,7 @@ mod tests {
              {key} 2 {{\"is\":\"done\"}}\n{key} 3 {{\"is\":\"deleted\"}}\n"
         );
         theirs.write_all(lines.as_bytes()).await.unwrap();
-        let ready = Said::Ready { clock: 2 };
+        let ready = PoolMessage::Ready { clock: 2 };
         assert_eq!(channel.next().await.unwrap(), Some(ready));
         assert!(!channel.has_read_running());
         // The third job is sent ahead: what is said of the second is heard, and then what is said of the third.
@@ -434,10 +434,10 @@ mod tests {
             .run("default", b"{}", b"{}", deadline, None, false)
             .await)
             .unwrap();
-        assert_eq!(channel.next().await.unwrap(), Some(Said::Done));
+        assert_eq!(channel.next().await.unwrap(), Some(PoolMessage::Done));
         assert!(channel.has_read_running() && !channel.has_read_all() && !channel.has_moved_on());
         assert!(channel.is_ahead());
-        let deleted = Said::Deleted { last: false };
+        let deleted = PoolMessage::Deleted { last: false };
         assert_eq!(channel.next().await.unwrap(), Some(deleted));
         assert!(channel.has_read_all() && channel.has_moved_on());
         channel.moves_on();

@@ -12,7 +12,7 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::member::{Member, ProcessEvent, keep};
-use super::said::Said;
+use super::message::PoolMessage;
 use super::shared::{Answer, PoolOptions, Request, Requests, Served, Shared};
 
 /// How long a process may say nothing of its request.
@@ -131,11 +131,11 @@ impl Member {
                 () = pool.stop.cancelled() => break true,
             };
             match did {
-                ProcessEvent::Message(Said::Progress { done: more }) => {
+                ProcessEvent::Message(PoolMessage::Progress { done: more }) => {
                     done = more;
                     until = Instant::now() + SILENCE;
                 }
-                ProcessEvent::Message(Said::Answer { answer, last }) => {
+                ProcessEvent::Message(PoolMessage::Answer { answer, last }) => {
                     // The receiver may be dropped.
                     let _ = request.answer.send(Answer::Given(answer));
                     if last {

@@ -25,7 +25,7 @@ pub struct HookHelper {
 }
 
 #[derive(Serialize)]
-struct Asked<'a> {
+struct HookRequest<'a> {
     r#do: &'static str,
     payload: &'a str,
     connection: &'a str,
@@ -34,13 +34,13 @@ struct Asked<'a> {
 
 /// What PHP answers: fields, or why there are none.
 #[derive(Deserialize)]
-struct Told {
+struct HookReply {
     #[serde(default)]
     fields: Vec<(Box<str>, String)>,
     why: Option<String>,
 }
 
-impl Told {
+impl HookReply {
     /// The fields, which are JSON.
     fn read(answer: serde_json::Value) -> Result<Fields, String> {
         let told: Self = serde_json::from_value(answer).map_err(|error| error.to_string())?;
@@ -73,14 +73,14 @@ impl HookHelper {
         self.helper.stop().await;
     }
 
-    async fn ask(&self, asked: &Asked<'_>) -> Result<Fields, String> {
+    async fn ask(&self, asked: &HookRequest<'_>) -> Result<Fields, String> {
         let paused = *self.pause.lock().unwrap_or_else(PoisonError::into_inner);
         if self.helper.is_broken() || paused.is_some_and(|until| Instant::now() < until) {
             return Err("the PHP process for payload hooks does not answer".to_owned());
         }
         let answer = tokio::time::timeout(PATIENCE, self.helper.ask(asked)).await;
         if let Ok(Answer::Given(answer)) = answer {
-            return Told::read(answer);
+            return HookReply::read(answer);
         }
         let mut pause = self.pause.lock().unwrap_or_else(PoisonError::into_inner);
         *pause = Some(Instant::now() + PAUSE);
@@ -99,7 +99,7 @@ impl RunsHooks for HookHelper {
         queue: &'a QueueName,
     ) -> BoxFuture<'a, Result<Fields, String>> {
         Box::pin(async move {
-            let asked = Asked {
+            let asked = HookRequest {
                 r#do: "hooks",
                 payload,
                 connection,
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn fields_are_taken_only_if_they_are_json() {
-        let read = |answer| Told::read(answer).map(|fields| format!("{fields:?}"));
+        let read = |answer| HookReply::read(answer).map(|fields| format!("{fields:?}"));
         let fields = json!({"fields": [["tenant", "7"], ["a b", "{\"x\":[1.50]}"]]});
         let read_back = read(fields).unwrap();
         assert!(

@@ -14,8 +14,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::channel::{Channel, SOCKET, STUB};
+use super::message::{Booted, PoolMessage};
 use super::output::{Lines, Log};
-use super::said::{Booted, Said};
 use super::shared::{Assignment, Offer, Pause, Served, Shared, Versions};
 use crate::connection::{is_server_away, servers_away};
 use crate::handler::JobInfo;
@@ -166,7 +166,7 @@ pub(super) struct Member {
     /// The job that was sent before the process was heard to be done with the last one.
     ahead: Option<Given>,
     /// A message about it that was heard while the job before still counted as running.
-    heard: Option<Said>,
+    heard: Option<PoolMessage>,
     /// Jobs given to the process so far, and how many they were when it last printed something.
     pub(super) count: u64,
     printed: Option<u64>,
@@ -202,7 +202,7 @@ type Early = Option<(Offer, Instant)>;
 /// A job that was given to a process.
 struct Given {
     info: Arc<JobInfo>,
-    said: mpsc::Sender<Said>,
+    said: mpsc::Sender<PoolMessage>,
     answers: mpsc::Receiver<bool>,
     kill: CancellationToken,
     /// The latest time at which the process begins the job.
@@ -236,7 +236,7 @@ enum After {
 
 /// An event of a process.
 pub(super) enum ProcessEvent {
-    Message(Said),
+    Message(PoolMessage),
     /// It closed the socket, or sent a line that is not part of the protocol.
     Silent(Option<std::io::Error>),
     Output,
@@ -262,7 +262,7 @@ impl Member {
                 }
             };
             match did {
-                ProcessEvent::Message(Said::Booted(booted)) => {
+                ProcessEvent::Message(PoolMessage::Booted(booted)) => {
                     member.channel.note_clock(booted.clock);
                     tracing::debug!(
                         php.process = member.log.process,
@@ -289,7 +289,7 @@ impl Member {
                     pool.changed();
                     return Ok(Some(member));
                 }
-                ProcessEvent::Message(Said::Unbootable { message }) => return Err(message),
+                ProcessEvent::Message(PoolMessage::Unbootable { message }) => return Err(message),
                 ProcessEvent::Output => {}
                 ProcessEvent::Exited(status) => {
                     member.read_rest().await;
@@ -493,14 +493,14 @@ impl Member {
                 }
             };
             match did {
-                ProcessEvent::Message(Said::Ready { clock }) => {
+                ProcessEvent::Message(PoolMessage::Ready { clock }) => {
                     self.note_turn(clock);
                     // A job that came too late for it may still be there: the process declines it.
                     if self.channel.has_read_all() {
                         return None;
                     }
                 }
-                ProcessEvent::Message(Said::Paused) => self.note_pause(pool),
+                ProcessEvent::Message(PoolMessage::Paused) => self.note_pause(pool),
                 ProcessEvent::Output => {}
                 ProcessEvent::Message(said) => self.log_problem(&said).await,
                 ProcessEvent::Exited(status) => {
@@ -539,7 +539,7 @@ impl Member {
             match did {
                 ProcessEvent::Output => {}
                 // Dropping the offer declines a job that was assigned in this moment.
-                ProcessEvent::Message(Said::Paused) => {
+                ProcessEvent::Message(PoolMessage::Paused) => {
                     self.note_pause(pool);
                     return Waited::NotYet;
                 }
@@ -564,8 +564,8 @@ impl Member {
     }
 
     /// Logs why the process cannot boot, if it reports that.
-    pub(super) async fn log_problem(&self, said: &Said) {
-        let Said::Unbootable { message } = said else {
+    pub(super) async fn log_problem(&self, said: &PoolMessage) {
+        let PoolMessage::Unbootable { message } = said else {
             return;
         };
         let process = self.log.process;
@@ -627,7 +627,7 @@ impl Member {
                 }
                 () = sleep_until(begins_by) => {
                     if self.has_begun_next() {
-                        let _ = said.send(Said::Done).await;
+                        let _ = said.send(PoolMessage::Done).await;
                         return After::Next;
                     }
                     // From this moment on the process would not begin it any more.
@@ -656,7 +656,7 @@ impl Member {
                 () = async { tokio::select! { () = kill.cancelled() => {}, () = pool.stop.cancelled() => {} } }, if !is_killed => {
                     if self.has_begun_next() {
                         // What is to be killed is over.
-                        let _ = said.send(Said::Done).await;
+                        let _ = said.send(PoolMessage::Done).await;
                         return After::Next;
                     }
                     is_killed = true;
@@ -668,32 +668,32 @@ impl Member {
                 // A process that has closed the socket and runs on finishes its job by itself, and then ends.
                 ProcessEvent::Output
                 | ProcessEvent::Silent(None)
-                | ProcessEvent::Message(Said::Parting) => {}
+                | ProcessEvent::Message(PoolMessage::Parting) => {}
                 ProcessEvent::Message(it) if self.channel.has_moved_on() => {
-                    self.pause = self.pause.take().filter(|_| it == Said::Declined);
+                    self.pause = self.pause.take().filter(|_| it == PoolMessage::Declined);
                     self.heard = Some(it);
-                    let _ = said.send(Said::Done).await;
+                    let _ = said.send(PoolMessage::Done).await;
                     return After::Next;
                 }
-                ProcessEvent::Message(Said::Paused) => self.note_pause(pool),
-                ProcessEvent::Message(Said::Ready { clock }) => {
+                ProcessEvent::Message(PoolMessage::Paused) => self.note_pause(pool),
+                ProcessEvent::Message(PoolMessage::Ready { clock }) => {
                     self.note_turn(clock);
                     // Otherwise the process had not read this job when it sent the message.
                     if self.channel.has_read_running() {
                         self.is_ready = self.channel.has_read_all();
                         // Mostly this message alone reports the end of the attempt.
-                        let _ = said.send(Said::Done).await;
+                        let _ = said.send(PoolMessage::Done).await;
                         return After::Next;
                     }
                 }
                 ProcessEvent::Message(it) => {
                     self.log_problem(&it).await;
                     self.log_delay(&it, given.until);
-                    let is_soon = it == (Said::Deleted { last: true })
+                    let is_soon = it == (PoolMessage::Deleted { last: true })
                         && self.comes_soon
                         && !is_killed
                         && !given.is_last;
-                    let is_over = matches!(it, Said::Done | Said::Declined);
+                    let is_over = matches!(it, PoolMessage::Done | PoolMessage::Declined);
                     // The receiver may be dropped.
                     let _ = said.send(it).await;
                     if is_over {
@@ -736,8 +736,8 @@ impl Member {
     }
 
     /// Logs that a job was declined because it came too late.
-    fn log_delay(&self, said: &Said, until: Instant) {
-        if *said == Said::Declined && Instant::now() > until {
+    fn log_delay(&self, said: &PoolMessage, until: Instant) {
+        if *said == PoolMessage::Declined && Instant::now() > until {
             tracing::debug!(
                 php.process = self.log.process,
                 "a PHP process took a job too late to begin with it; the job goes back"
@@ -750,7 +750,7 @@ impl Member {
     async fn report_end(
         &mut self,
         status: Option<ExitStatus>,
-        said: &mpsc::Sender<Said>,
+        said: &mpsc::Sender<PoolMessage>,
         is_refused: bool,
     ) -> bool {
         let is_ahead = self.channel.is_ahead();
@@ -760,18 +760,19 @@ impl Member {
         let mut is_over = false;
         for (it, is_of_next) in self.read_rest().await {
             self.log_problem(&it).await;
-            is_over |= is_of_next == is_in_next && matches!(it, Said::Done | Said::Declined);
+            is_over |=
+                is_of_next == is_in_next && matches!(it, PoolMessage::Done | PoolMessage::Declined);
             let about = ahead.as_ref().filter(|_| is_of_next);
             let _ = about.map_or(said, |ahead| &ahead.said).send(it).await;
         }
-        let ended = Said::Ended(words(status) + &self.printed());
+        let ended = PoolMessage::Ended(words(status) + &self.printed());
         let (end, end_of_next) = match ahead {
-            None if (is_untouched && !is_ahead) || is_refused => (Said::Declined, None),
+            None if (is_untouched && !is_ahead) || is_refused => (PoolMessage::Declined, None),
             None => (ended, None),
-            Some(next) if is_untouched => (ended, Some((next, Said::Declined))),
-            Some(next) => (Said::Done, Some((next, ended))),
+            Some(next) if is_untouched => (ended, Some((next, PoolMessage::Declined))),
+            Some(next) => (PoolMessage::Done, Some((next, ended))),
         };
-        let is_in_job = !is_over && end != Said::Declined;
+        let is_in_job = !is_over && end != PoolMessage::Declined;
         let _ = said.send(end).await;
         if let Some((next, end)) = end_of_next {
             let _ = next.said.send(end).await;
@@ -812,7 +813,7 @@ impl Member {
     async fn take_back(&mut self) {
         self.comes_soon = false;
         if let Some(ahead) = self.ahead.take() {
-            let _ = ahead.said.send(Said::Declined).await;
+            let _ = ahead.said.send(PoolMessage::Declined).await;
         }
     }
 
@@ -937,7 +938,7 @@ impl Member {
 
     /// Reads what is left in the pipes of a process that has ended; returns its last messages, and for each whether
     /// it is about the job that was sent ahead.
-    pub(super) async fn read_rest(&mut self) -> Vec<(Said, bool)> {
+    pub(super) async fn read_rest(&mut self) -> Vec<(PoolMessage, bool)> {
         let mut said = Vec::new();
         // Without this the stream of messages would never end.
         self.channel.bury();

@@ -34,21 +34,21 @@ mod helper;
 )]
 mod hooks;
 mod member;
+mod message;
 mod output;
 #[cfg(test)]
 mod played;
-mod said;
 mod shared;
 
 #[cfg(feature = "cli")]
 pub use helper::Helper;
 #[cfg(feature = "cli")]
 pub use hooks::HookHelper;
+#[cfg(feature = "internals")]
+pub use message::Inbox;
+pub use message::PoolMessage;
 #[cfg(test)]
 pub(crate) use played::Member;
-#[cfg(feature = "internals")]
-pub use said::Inbox;
-pub use said::Said;
 #[cfg(feature = "cli")]
 pub use shared::Answer;
 use shared::Shared;

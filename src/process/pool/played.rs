@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::shared::{Assignment, Offer, Shared};
-use super::{Pool, PoolOptions, Said};
+use super::{Pool, PoolMessage, PoolOptions};
 use crate::handler::JobInfo;
 
 /// A member that waits for a job.
@@ -70,7 +70,7 @@ impl Waiting {
     pub(crate) async fn decline(mut self, after: Duration) {
         let assignment = (&mut self.0.0).await.expect("the pool gives it a job");
         tokio::time::sleep(after).await;
-        let _ = assignment.said.send(Said::Declined).await;
+        let _ = assignment.said.send(PoolMessage::Declined).await;
     }
 }
 
@@ -80,7 +80,7 @@ impl Member {
         &self.0.info
     }
 
-    pub(crate) async fn says(&self, said: Said) {
+    pub(crate) async fn says(&self, said: PoolMessage) {
         self.0.said.send(said).await.expect("the worker listens");
     }
 

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::said::Said;
+use super::message::PoolMessage;
 use crate::handler::JobInfo;
 
 /// How to start the members of a pool.
@@ -156,7 +156,7 @@ pub(super) struct Assignment {
     pub(super) reserved: Arc<[u8]>,
     /// The time before which no other worker can have the job; `None` if the reservation does not expire.
     pub(super) lease: Option<Instant>,
-    pub(super) said: mpsc::Sender<Said>,
+    pub(super) said: mpsc::Sender<PoolMessage>,
     /// Whether the end that the member reported, and waits for, was settled.
     pub(super) answers: mpsc::Receiver<bool>,
     pub(super) kill: CancellationToken,
@@ -167,7 +167,7 @@ pub(super) struct Assignment {
 /// A job that a member runs. Dropping it kills the member.
 #[derive(Debug)]
 pub struct Run {
-    said: mpsc::Receiver<Said>,
+    said: mpsc::Receiver<PoolMessage>,
     answers: mpsc::Sender<bool>,
     kill: CancellationToken,
     begun: Arc<OnceLock<Instant>>,
@@ -292,7 +292,7 @@ impl Drop for Offer {
         self.0.close();
         if let Ok(assignment) = self.0.try_recv() {
             // This is the first message, so the channel has room. The receiver may be dropped.
-            let _ = assignment.said.try_send(Said::Declined);
+            let _ = assignment.said.try_send(PoolMessage::Declined);
         }
     }
 }
@@ -338,11 +338,11 @@ impl Run {
     /// # Cancel safety
     ///
     /// No message is lost if the future is dropped.
-    pub async fn next(&mut self) -> Option<Said> {
+    pub async fn next(&mut self) -> Option<PoolMessage> {
         let said = self.said.recv().await;
         let is_over = matches!(
             said,
-            None | Some(Said::Done | Said::Declined | Said::Ended(_))
+            None | Some(PoolMessage::Done | PoolMessage::Declined | PoolMessage::Ended(_))
         );
         if is_over && let Some(guard) = self.guard.take() {
             guard.disarm();

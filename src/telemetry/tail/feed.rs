@@ -11,7 +11,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::event::TailEvent;
-use super::{Keys, Wanted};
+use super::{Keys, TailLevel};
 use crate::connection::{self, Redis, RedisOptions};
 use crate::shown::{bounded, with_causes};
 use crate::task::{BackgroundTask, too_late};
@@ -94,7 +94,7 @@ fn name_of_worker() -> String {
 /// What both sides of the channel know.
 #[derive(Debug, Default)]
 struct Shared {
-    /// What listeners want, as [`Wanted`].
+    /// What listeners want, as [`TailLevel`].
     wanted: AtomicU8,
     /// Bytes of events that wait.
     bytes: AtomicUsize,
@@ -114,7 +114,7 @@ impl Feeder {
         let Some(event) = TailEvent::of(event) else {
             return;
         };
-        if wanted < Wanted::Everything as u8 && !event.is_failure() {
+        if wanted < TailLevel::Everything as u8 && !event.is_failure() {
             return;
         }
         // Without room the event is lost, and no job waits.
@@ -138,7 +138,7 @@ impl Feeder {
 impl Observer for Feeder {
     fn on_event(&self, event: &Event<'_>) {
         let wanted = self.shared.wanted.load(Ordering::Relaxed);
-        if wanted != Wanted::Nothing as u8 {
+        if wanted != TailLevel::Nothing as u8 {
             self.tell(event, wanted);
         }
     }
@@ -221,13 +221,13 @@ impl Writer {
         let look = look.map(|key| redis::cmd("EXISTS").arg(key).take());
         let [everything, failures] = look.each_ref().map(|look| self.redis.command::<bool>(look));
         let wanted = match futures_util::future::try_join(everything, failures).await {
-            Ok((true, _)) => Wanted::Everything,
-            Ok((false, true)) => Wanted::Failures,
-            Ok((false, false)) => Wanted::Nothing,
+            Ok((true, _)) => TailLevel::Everything,
+            Ok((false, true)) => TailLevel::Failures,
+            Ok((false, false)) => TailLevel::Nothing,
             Err(error) if connection::is_away(&error) => return,
             Err(error) => {
                 self.refused(&error);
-                Wanted::Nothing
+                TailLevel::Nothing
             }
         };
         self.shared.wanted.store(wanted as u8, Ordering::Relaxed);

@@ -15,7 +15,7 @@ pub use reader::{Heard, Tail};
 /// Which events a listener wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Wanted {
+pub enum TailLevel {
     /// None: there is no listener.
     Nothing = 0,
     /// Failures.
@@ -44,10 +44,10 @@ impl Keys {
     }
 
     /// The key of a listener.
-    fn listener(&self, wanted: Wanted) -> &str {
+    fn listener(&self, wanted: TailLevel) -> &str {
         match wanted {
-            Wanted::Everything => &self.everything,
-            Wanted::Failures | Wanted::Nothing => &self.failures,
+            TailLevel::Everything => &self.everything,
+            TailLevel::Failures | TailLevel::Nothing => &self.failures,
         }
     }
 }

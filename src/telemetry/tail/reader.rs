@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Keys, Wanted};
+use super::{Keys, TailLevel};
 use crate::connection::{Error, Redis, RedisOptions};
 
 /// How often a listener says what it wants, and for how many seconds it counts.
@@ -48,7 +48,7 @@ pub struct Tail {
     /// A read blocks its connection.
     reading: Redis,
     keys: Keys,
-    wanted: Wanted,
+    wanted: TailLevel,
     /// When the listener last said what it wants.
     renewed: Option<Instant>,
     /// The entry that was read last; `None` if it has to be looked up.
@@ -67,7 +67,7 @@ impl Tail {
     /// # Errors
     ///
     /// The server's address cannot be used.
-    pub fn new(redis: &RedisOptions, wanted: Wanted) -> Result<Self, Error> {
+    pub fn new(redis: &RedisOptions, wanted: TailLevel) -> Result<Self, Error> {
         let redis = Redis::new(redis)?;
         Ok(Self {
             reading: redis.another(PATIENCE),

@@ -15,12 +15,12 @@ use crate::worker::event::{Event, JobEnd, JobException, JobResult, Observers};
 #[derive(Debug)]
 pub(crate) struct Ending {
     pub(crate) settlement: Settlement,
-    pub(crate) report: Report,
+    pub(crate) report: EndReport,
 }
 
 /// What observers are told once a job is settled.
 #[derive(Debug)]
-pub(crate) enum Report {
+pub(crate) enum EndReport {
     /// An attempt ended.
     Ended(AttemptEnd),
     /// The payload cannot be decoded; the text says why.
@@ -110,16 +110,16 @@ impl Ending {
                 }
             }
         };
-        let told = Told::of(outcome, decision, circumstances.job.payload.resolve_name());
+        let told = EndFacts::of(outcome, decision, circumstances.job.payload.resolve_name());
         Self {
             settlement,
-            report: Report::Ended(AttemptEnd::new(told, circumstances)),
+            report: EndReport::Ended(AttemptEnd::new(told, circumstances)),
         }
     }
 
     /// The ending of a job that was announced, and goes back to its queue without having run.
     pub(crate) fn put_back_announced(circumstances: &Circumstances<'_>) -> Self {
-        let told = Told {
+        let told = EndFacts {
             result: JobResult::Released,
             delay: Some(Duration::ZERO),
             failure: None,
@@ -128,7 +128,7 @@ impl Ending {
         };
         Self {
             settlement: Settlement::PutBack,
-            report: Report::Ended(AttemptEnd::new(told, circumstances)),
+            report: EndReport::Ended(AttemptEnd::new(told, circumstances)),
         }
     }
 
@@ -137,7 +137,7 @@ impl Ending {
     pub(crate) fn put_back(popped: Option<Arc<JobInfo>>) -> Self {
         Self {
             settlement: Settlement::PutBack,
-            report: Report::GivenBack(popped),
+            report: EndReport::GivenBack(popped),
         }
     }
 
@@ -145,13 +145,13 @@ impl Ending {
     pub(crate) fn forward(job: Arc<JobInfo>, to: QueueName) -> Self {
         Self {
             settlement: Settlement::Forward(to.clone()),
-            report: Report::Forwarded(job, to),
+            report: EndReport::Forwarded(job, to),
         }
     }
 }
 
 /// The events that follow from outcome and decision, and their content.
-struct Told {
+struct EndFacts {
     result: JobResult,
     delay: Option<Duration>,
     failure: Option<FailureText>,
@@ -170,7 +170,7 @@ fn becomes(decision: &Decision) -> (JobResult, Option<Duration>) {
     }
 }
 
-impl Told {
+impl EndFacts {
     fn of(outcome: Outcome, decision: Decision, name: &str) -> Self {
         use EndEvent::{
             Attempted, ExceptionOccurred, Failed, Lost, Processed, Released,
@@ -234,7 +234,7 @@ impl Told {
 }
 
 impl AttemptEnd {
-    fn new(told: Told, circumstances: &Circumstances<'_>) -> Self {
+    fn new(told: EndFacts, circumstances: &Circumstances<'_>) -> Self {
         Self {
             job: Arc::clone(circumstances.job),
             elapsed: circumstances.elapsed,
@@ -378,7 +378,7 @@ mod tests {
     /// What is told of the end of an attempt.
     fn end(outcome: Outcome, decision: Decision, job: &Arc<JobInfo>) -> AttemptEnd {
         match Ending::of(outcome, decision, Vec::new(), &circumstances(job)).report {
-            Report::Ended(end) => end,
+            EndReport::Ended(end) => end,
             other => panic!("{other:?}"),
         }
     }
@@ -492,7 +492,7 @@ mod tests {
                 Settlement::LeaveUntil(_) => (JobResult::Left, None),
                 _ => (JobResult::Deleted, None),
             };
-            let Report::Ended(end) = ending.report else {
+            let EndReport::Ended(end) = ending.report else {
                 panic!("{place}");
             };
             assert_eq!((end.result, end.delay), becomes, "{place}");

@@ -26,7 +26,7 @@ use crate::queue::{Ability, ReservedJob};
 use crate::routing::{Runner, UnmappedPolicy};
 use crate::shown::with_causes;
 use crate::time::UnixSeconds;
-use crate::worker::attempt::ending::{Circumstances, Ending, Heard, Report};
+use crate::worker::attempt::ending::{Circumstances, EndReport, Ending, Heard};
 use crate::worker::attempt::outcome::Outcome;
 use crate::worker::attempt::shared::{Shared, TaskEnd};
 use crate::worker::event::{Event, JobException};
@@ -161,7 +161,7 @@ impl Attempt {
             Err(error) => {
                 let ending = Ending {
                     settlement: self.quarantine().await,
-                    report: Report::Quarantined(with_causes(&error)),
+                    report: EndReport::Quarantined(with_causes(&error)),
                 };
                 return self.settle(ending).await;
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::process::pool::{Run, Said};
+use crate::process::pool::{PoolMessage, Run};
 use crate::time::sleep_until;
 
 /// How long Laravel may take after the timeout to fail the job and to end its process.
@@ -50,7 +50,7 @@ impl Deadlines {
         let has_heeded = self.is_cut || (self.has_time && has_end);
         tokio::select! {
             biased;
-            said = run.next() => Wake::Said(said),
+            said = run.next() => Wake::PoolMessage(said),
             () = sleep_until(self.announced) => Wake::Announce,
             () = cut.cancelled(), if !has_heeded => Wake::Cut,
             () = sleep_until(self.deadline) => Wake::Deadline,
@@ -111,7 +111,7 @@ impl Deadlines {
 /// What happens next to a running attempt.
 pub(super) enum Wake {
     /// PHP reports something; `None` if it never will again.
-    Said(Option<Said>),
+    PoolMessage(Option<PoolMessage>),
     Announce,
     /// The worker cuts its jobs short.
     Cut,

@@ -7,11 +7,11 @@ use tokio::time::Instant;
 
 use crate::handler::{FailureText, JobInfo};
 use crate::outbox::failed_jobs::Recordings;
-use crate::process::pool::{Run, Said};
+use crate::process::pool::{PoolMessage, Run};
 use crate::queue::Settled;
 use crate::worker::attempt::Attempt;
 use crate::worker::attempt::decide::Decision;
-use crate::worker::attempt::ending::Report;
+use crate::worker::attempt::ending::EndReport;
 use crate::worker::attempt::php::course::{PhpAttempt, PhpOutcome, RunEnd};
 use crate::worker::attempt::php::deadlines::Deadlines;
 use crate::worker::attempt::php::judged::{Judged, log_judged};
@@ -20,21 +20,23 @@ impl Attempt {
     /// Handles one report of PHP; returns how the attempt ended if it is over.
     pub(super) async fn hear(
         &self,
-        said: Option<Said>,
+        said: Option<PoolMessage>,
         info: &Arc<JobInfo>,
         run: &mut Run,
         course: &mut PhpAttempt,
         deadlines: &mut Deadlines,
     ) -> Option<RunEnd> {
         match said {
-            Some(Said::Deleted { last }) => self.hear_deletion(last, info, run, course).await,
+            Some(PoolMessage::Deleted { last }) => {
+                self.hear_deletion(last, info, run, course).await;
+            }
             // The last report counts; a failed job stays failed.
-            Some(Said::Released { delay })
+            Some(PoolMessage::Released { delay })
                 if !matches!(course.fate, Some(PhpOutcome::Failed { .. })) =>
             {
-                course.fate = Some(PhpOutcome::Released(Said::wait(delay)));
+                course.fate = Some(PhpOutcome::Released(PoolMessage::wait(delay)));
             }
-            Some(Said::Failed {
+            Some(PoolMessage::Failed {
                 class,
                 message,
                 exception,
@@ -47,32 +49,32 @@ impl Attempt {
                 };
                 self.hear_failure(fate, info, run, course, deadlines).await;
             }
-            Some(Said::Exception { class, message }) => {
+            Some(PoolMessage::Exception { class, message }) => {
                 let thrown = FailureText::new(class, message);
                 course.thrown = Some(thrown);
                 if course.is_end_sent {
                     course.log_thrown(info);
                 }
             }
-            Some(Said::Timeout) => course.has_timed_out = true,
-            Some(Said::Done) => return Some(RunEnd::Done),
-            Some(Said::Declined) => return Some(RunEnd::Declined),
-            Some(Said::Ended(_)) | None if deadlines.is_cut() => return Some(RunEnd::Cut),
-            Some(Said::Ended(how)) => {
+            Some(PoolMessage::Timeout) => course.has_timed_out = true,
+            Some(PoolMessage::Done) => return Some(RunEnd::Done),
+            Some(PoolMessage::Declined) => return Some(RunEnd::Declined),
+            Some(PoolMessage::Ended(_)) | None if deadlines.is_cut() => return Some(RunEnd::Cut),
+            Some(PoolMessage::Ended(how)) => {
                 // Before Laravel 9, Laravel does not report its own timeouts.
                 course.has_timed_out |= deadlines.is_over_time(run.began());
                 return Some(RunEnd::Ended(how));
             }
             None => return Some(RunEnd::Ended("its place in the pool is gone".to_owned())),
             Some(
-                Said::Released { .. }
-                | Said::Booted(_)
-                | Said::Ready { .. }
-                | Said::Paused
-                | Said::Progress { .. }
-                | Said::Answer { .. }
-                | Said::Parting
-                | Said::Unbootable { .. },
+                PoolMessage::Released { .. }
+                | PoolMessage::Booted(_)
+                | PoolMessage::Ready { .. }
+                | PoolMessage::Paused
+                | PoolMessage::Progress { .. }
+                | PoolMessage::Answer { .. }
+                | PoolMessage::Parting
+                | PoolMessage::Unbootable { .. },
             ) => {}
         }
         None
@@ -134,7 +136,7 @@ impl Attempt {
         // A job that has failed itself runs on, and returns or throws.
         let is_in_part = !course.has_timed_out;
         let mut ending = self.ending(judged, info, elapsed);
-        if let Report::Ended(end) = &mut ending.report {
+        if let EndReport::Ended(end) = &mut ending.report {
             end.is_raised_by_php = true;
             if is_in_part {
                 end.tell_only_failure();
@@ -193,7 +195,7 @@ impl Attempt {
             decision: Decision::Fail(failure.clone()),
             effects: Vec::new(),
         };
-        if let Report::Ended(mut end) = self.ending(judged, info, elapsed).report {
+        if let EndReport::Ended(mut end) = self.ending(judged, info, elapsed).report {
             end.is_raised_by_php = true;
             end.tell_rest(is_done);
             end.emit(&self.shared.observers, settled == Settled::Gone);

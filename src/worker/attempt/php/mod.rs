@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::handler::{EndInPhp, JobInfo, RunInPhp};
 use crate::outbox::failed_jobs::Sweeps;
-use crate::process::pool::{IdleMember, Run, Said};
+use crate::process::pool::{IdleMember, PoolMessage, Run};
 use crate::queue::{Delivery, Settlement};
 use crate::worker::attempt::Attempt;
 use crate::worker::attempt::decide::Rules;
@@ -121,8 +121,8 @@ impl Attempt {
         let cut = &self.shared.stops.cut;
         loop {
             let next = match deadlines.next(run, cut, course.has_end()).await {
-                Wake::Said(said) => {
-                    let is_declined = matches!(said, Some(Said::Declined));
+                Wake::PoolMessage(said) => {
+                    let is_declined = matches!(said, Some(PoolMessage::Declined));
                     if !is_declined && deadlines.take_announcement() {
                         course.is_announced = true;
                         self.announce(info, run.began().unwrap_or(began));

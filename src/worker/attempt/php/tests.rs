@@ -20,7 +20,7 @@ struct Part {
 }
 
 impl Part {
-    async fn says(&self, said: impl IntoIterator<Item = Said>) {
+    async fn says(&self, said: impl IntoIterator<Item = PoolMessage>) {
         for said in said {
             self.member.says(said).await;
         }
@@ -60,15 +60,15 @@ async fn play<F: Future<Output = ()>>(
     (report, events, server)
 }
 
-fn exception() -> Said {
-    Said::Exception {
+fn exception() -> PoolMessage {
+    PoolMessage::Exception {
         class: "RuntimeException".to_owned(),
         message: "disk full".to_owned(),
     }
 }
 
-fn failed(class: &str, logged: bool) -> Said {
-    Said::Failed {
+fn failed(class: &str, logged: bool) -> PoolMessage {
+    PoolMessage::Failed {
         class: class.to_owned(),
         message: "disk full".to_owned(),
         exception: format!("{class}: disk full in A.php:1"),
@@ -86,13 +86,13 @@ const BEGUN: &str = "JobProcessing uuid-1 1";
 async fn a_job_that_laravel_is_done_with_is_deleted() {
     for waits in [false, true] {
         let (report, told, server) = play(job(1), 1, |mut part| async move {
-            part.says([Said::Deleted { last: !waits }]).await;
+            part.says([PoolMessage::Deleted { last: !waits }]).await;
             if waits {
                 // The job deleted itself and works on: only now it cannot run twice.
                 assert_eq!(part.member.answer().await, Some(true));
                 assert_eq!(part.server.sizes().await, nothing_left());
             }
-            part.says([Said::Done]).await;
+            part.says([PoolMessage::Done]).await;
         })
         .await;
         assert_eq!(told, [BEGUN, "JobProcessed uuid-1", "WorkerStopping empty"]);
@@ -103,7 +103,7 @@ async fn a_job_that_laravel_is_done_with_is_deleted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_release_is_told_as_what_led_to_it() {
-    let released = |delay| Said::Released { delay };
+    let released = |delay| PoolMessage::Released { delay };
     #[rustfmt::skip]
     let rows = [
         // reports => events, seconds until the job is due
@@ -118,7 +118,7 @@ async fn a_release_is_told_as_what_led_to_it() {
             part.says(reports).await;
             // No further pop, so that the job stays where it went.
             part.control.quit();
-            part.says([Said::Done]).await;
+            part.says([PoolMessage::Done]).await;
         })
         .await;
         assert_eq!(told[1..=expected.len()], expected);
@@ -135,10 +135,10 @@ async fn a_failure_is_written_down_before_php_goes_on() {
             assert_eq!(part.member.answer().await, Some(true));
             assert_eq!(part.server.sizes().await, nothing_left());
             assert_eq!(part.server.failed().len(), usize::from(!logged));
-            part.says([exception(), Said::Deleted { last: false }])
+            part.says([exception(), PoolMessage::Deleted { last: false }])
                 .await;
             assert_eq!(part.member.answer().await, Some(true));
-            part.says([Said::Done]).await;
+            part.says([PoolMessage::Done]).await;
         })
         .await;
         let expected = [
@@ -162,7 +162,7 @@ async fn php_is_told_that_a_failed_job_belongs_to_another_worker_by_now() {
         part.says([failed("RuntimeException", false)]).await;
         // It must not count the batch, nor call `failed()`.
         assert_eq!(part.member.answer().await, Some(false));
-        part.says([exception(), Said::Done]).await;
+        part.says([exception(), PoolMessage::Done]).await;
     })
     .await;
     assert!(
@@ -176,10 +176,10 @@ async fn php_is_told_that_a_failed_job_belongs_to_another_worker_by_now() {
 async fn php_waits_while_the_server_cannot_take_the_end_of_a_job() {
     let (_, _, server) = play(job(1), 1, |mut part| async move {
         part.server.next("settle", [Some(Fault::Refused); 4]);
-        part.says([Said::Deleted { last: false }]).await;
+        part.says([PoolMessage::Deleted { last: false }]).await;
         assert_eq!(part.member.answer().await, Some(true));
         assert_eq!(part.server.sizes().await, nothing_left());
-        part.says([Said::Done]).await;
+        part.says([PoolMessage::Done]).await;
     })
     .await;
     assert_eq!(server.calls("settle").len(), 5);
@@ -187,12 +187,12 @@ async fn php_waits_while_the_server_cannot_take_the_end_of_a_job() {
 
 #[tokio::test(start_paused = true)]
 async fn a_process_that_dies_leaves_its_job_reserved() {
-    let ended = || Said::Ended("killed by signal 9".to_owned());
+    let ended = || PoolMessage::Ended("killed by signal 9".to_owned());
     #[rustfmt::skip]
     let rows = [
         (vec![ended()],                "JobLost uuid-1"),
         (vec![exception(), ended()],   "JobLost uuid-1"),
-        (vec![Said::Timeout, ended()], "JobTimedOut uuid-1"),
+        (vec![PoolMessage::Timeout, ended()], "JobTimedOut uuid-1"),
     ];
     for (reports, expected) in rows {
         let (report, told, server) = play(job(1), 3, |part| async move {
@@ -213,7 +213,7 @@ async fn an_old_laravel_does_not_say_that_its_job_timed_out() {
     let payload = payload("A", 1, &json!({"timeout": 5}));
     let (_, told, _) = play(payload, 3, |part| async move {
         tokio::time::sleep(S(5)).await;
-        part.says([Said::Ended("killed by signal 9".to_owned())])
+        part.says([PoolMessage::Ended("killed by signal 9".to_owned())])
             .await;
     })
     .await;
@@ -227,7 +227,7 @@ async fn a_process_that_does_not_end_itself_after_the_timeout_is_killed() {
     let (_, told, server) = play(payload, 3, |part| async move {
         part.member.killed().await;
         assert_eq!(began.elapsed(), S(15));
-        part.says([Said::Ended("killed by signal 9".to_owned())])
+        part.says([PoolMessage::Ended("killed by signal 9".to_owned())])
             .await;
     })
     .await;
@@ -243,7 +243,7 @@ async fn a_stop_kills_a_job_that_runs_and_gives_it_back() {
             part.control.hurry();
             part.member.killed().await;
             if dies {
-                part.says([Said::Ended("killed by signal 9".to_owned())])
+                part.says([PoolMessage::Ended("killed by signal 9".to_owned())])
                     .await;
             } else {
                 // It hangs in the system.
@@ -267,7 +267,7 @@ async fn a_stop_lets_php_do_what_follows_a_job_that_has_ended() {
         part.control.hurry();
         let early = tokio::time::timeout(S(9), part.member.killed()).await;
         assert!(early.is_err(), "the batch would never be counted");
-        part.says([exception(), Said::Done]).await;
+        part.says([exception(), PoolMessage::Done]).await;
     })
     .await;
     assert_eq!((report.released, report.unsettled), (0, 0));
@@ -302,8 +302,8 @@ async fn declined(after: Duration) -> Vec<String> {
         pool.offer().decline(after).await;
         let member = pool.offer().job().await;
         assert_eq!(member.info().attempts, 1);
-        member.says(Said::Deleted { last: true }).await;
-        member.says(Said::Done).await;
+        member.says(PoolMessage::Deleted { last: true }).await;
+        member.says(PoolMessage::Done).await;
         let _waiting = pool.offer();
         std::future::pending::<()>().await;
     };
@@ -324,7 +324,8 @@ async fn a_job_that_php_cannot_read_and_may_try_for_ever_waits() {
         let (_, _, server) = play(payload, 0, |part| async move {
             part.says([exception()]).await;
             part.control.quit();
-            part.says([Said::Released { delay: 0 }, Said::Done]).await;
+            part.says([PoolMessage::Released { delay: 0 }, PoolMessage::Done])
+                .await;
         })
         .await;
         let due = server.jobs.all()[0].1;
@@ -343,7 +344,7 @@ async fn a_failure_without_an_attempt_left_has_the_last_error_as_its_cause() {
             .unwrap();
         part.says([failed(class, false)]).await;
         assert_eq!(part.member.answer().await, Some(true));
-        part.says([exception(), Said::Done]).await;
+        part.says([exception(), PoolMessage::Done]).await;
     })
     .await;
     let expected = format!("E: out of memory\n\nNext {class}: disk full in A.php:1");

@@ -19,7 +19,7 @@ const KEPT: usize = 16 * AT_ONCE;
 /// A message from PHP about itself or the job it runs.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "is", rename_all = "lowercase")]
-pub enum Said {
+pub enum PoolMessage {
     /// The app has booted.
     Booted(Booted),
     /// The process waits for a job.
@@ -168,7 +168,7 @@ impl Inbox {
     /// # Errors
     ///
     /// The line is not part of the protocol, or has no end.
-    pub fn next(&mut self, running: u64) -> io::Result<Option<Said>> {
+    pub fn next(&mut self, running: u64) -> io::Result<Option<PoolMessage>> {
         while let Some(at) = memchr::memchr(b'\n', &self.bytes[self.looked..]) {
             let line = &self.bytes[self.used..self.looked + at];
             self.used = self.looked + at + 1;
@@ -182,7 +182,7 @@ impl Inbox {
                 }
                 continue;
             };
-            let said: Said = serde_json::from_slice(text).map_err(|error| {
+            let said: PoolMessage = serde_json::from_slice(text).map_err(|error| {
                 // It may repeat a text of the line.
                 let problem = error.to_string();
                 io::Error::new(ErrorKind::InvalidData, shown::short(&problem))
@@ -211,7 +211,7 @@ fn read_start<'a>(key: &str, line: &'a [u8]) -> Option<(u64, &'a [u8])> {
     Some((orders, &rest[at + 1..]))
 }
 
-impl Said {
+impl PoolMessage {
     /// Whether the message is about the running job.
     fn is_of_a_job(&self) -> bool {
         match self {
@@ -247,23 +247,23 @@ mod tests {
     fn lines_of_php_are_read() {
         #[rustfmt::skip]
         let rows = [
-            (r#"{"is":"done"}"#, Said::Done),
-            (r#"{"is":"deleted"}"#, Said::Deleted { last: false }),
-            (r#"{"is":"deleted","last":true}"#, Said::Deleted { last: true }),
-            (r#"{"is":"released","delay":7}"#, Said::Released { delay: 7 }),
-            (r#"{"is":"ready","clock":7}"#, Said::Ready { clock: 7 }),
-            (r#"{"is":"paused"}"#, Said::Paused),
+            (r#"{"is":"done"}"#, PoolMessage::Done),
+            (r#"{"is":"deleted"}"#, PoolMessage::Deleted { last: false }),
+            (r#"{"is":"deleted","last":true}"#, PoolMessage::Deleted { last: true }),
+            (r#"{"is":"released","delay":7}"#, PoolMessage::Released { delay: 7 }),
+            (r#"{"is":"ready","clock":7}"#, PoolMessage::Ready { clock: 7 }),
+            (r#"{"is":"paused"}"#, PoolMessage::Paused),
             (r#"{"is":"booted","laravel":"8.83.26","php":"8.2.29","signals":true,"clock":75}"#,
-             Said::Booted(Booted { laravel: "8.83.26".into(), php: "8.2.29".into(), signals: true, interruptible: false, memory: None, clock: 75 })),
-            (r#"{"is":"parting"}"#, Said::Parting),
-            (r#"{"is":"exception","class":"E","message":"m"}"#, Said::Exception { class: "E".into(), message: "m".into() }),
+             PoolMessage::Booted(Booted { laravel: "8.83.26".into(), php: "8.2.29".into(), signals: true, interruptible: false, memory: None, clock: 75 })),
+            (r#"{"is":"parting"}"#, PoolMessage::Parting),
+            (r#"{"is":"exception","class":"E","message":"m"}"#, PoolMessage::Exception { class: "E".into(), message: "m".into() }),
         ];
         for (line, expected) in rows {
-            let said: Said =
+            let said: PoolMessage =
                 serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"));
             assert_eq!(said, expected);
         }
-        assert!(serde_json::from_str::<Said>(r#"{"is":"ended"}"#).is_err());
+        assert!(serde_json::from_str::<PoolMessage>(r#"{"is":"ended"}"#).is_err());
     }
 
     #[test]
@@ -290,7 +290,7 @@ mod tests {
         inbox.room().resize(8 << 20, b'\n');
         inbox.room().extend_from_slice(b"k 1 {\"is\":\"done\"}\nk");
         let began = std::time::Instant::now();
-        assert_eq!(inbox.next(1).unwrap(), Some(Said::Done));
+        assert_eq!(inbox.next(1).unwrap(), Some(PoolMessage::Done));
         assert_eq!(inbox.next(1).unwrap(), None);
         assert_eq!(inbox.room(), b"k");
         // Quadratic time would take minutes.
