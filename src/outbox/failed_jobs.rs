@@ -456,6 +456,50 @@ mod tests {
         }
     }
 
+    /// The rows break a rule of the table, so each of them is refused while the database itself works.
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn a_table_that_refuses_many_records_gets_a_rest_unless_the_worker_stops() {
+        use crate::connection::{Database, DatabaseKind, DatabaseOptions};
+        use crate::failed::DatabaseFailedJobs;
+        let scene = Scene::new();
+        std::fs::File::create(scene.path()).unwrap();
+        let options = DatabaseOptions {
+            database: scene.path().display().to_string(),
+            ..DatabaseOptions::new("main", DatabaseKind::Sqlite)
+        };
+        let database = Database::new(&options).unwrap();
+        let table = "create table \"failed_jobs\" (\"id\" integer primary key autoincrement not null, \
+                     \"uuid\" varchar not null unique, \"connection\" text not null check (\"connection\" = 'sqs'), \
+                     \"queue\" text not null, \"payload\" text not null, \"exception\" text not null, \
+                     \"failed_at\" datetime not null default current_timestamp)";
+        database.execute(table, &[]).await.unwrap();
+        for number in 0..MOST_REFUSALS + 5 {
+            scene.spool(&failed(&number.to_string(), "E", 0));
+        }
+        let (relay, _) = scene.relay();
+        let store = DatabaseFailedJobs::new(database, "failed_jobs", true, TimeZone::UTC);
+        let relay = FailedJobRelay {
+            store: Arc::new(FailedJobs::Database(store)),
+            ..relay
+        };
+        let mut said = Logged::default();
+        let mut quiet = Quiet::new(relay.failing.clone());
+        for (is_last, tried) in [
+            (false, MOST_REFUSALS),
+            (false, 5),
+            (true, MOST_REFUSALS + 5),
+        ] {
+            if is_last {
+                scene.last.cancel();
+            }
+            let drained = relay.drain(&relay.ledger, &mut said, &mut quiet).await;
+            let refused = scene.refused.swap(0, Ordering::Relaxed);
+            assert_eq!((drained, refused), (DrainStatus::Failed, tried));
+            assert_eq!(scene.left(), MOST_REFUSALS + 5);
+        }
+    }
+
     #[tokio::test]
     async fn each_record_becomes_a_row_and_leaves_the_spool() {
         let scene = Scene::new();

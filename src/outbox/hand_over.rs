@@ -443,6 +443,26 @@ mod tests {
     use crate::payload::Payload;
 
     #[test]
+    fn a_closure_is_tried_for_a_day_and_dropped_without_its_models() {
+        for (version, backoff) in [
+            ("7.30.0", Waits::One(Scalar::Int(60))),
+            ("13.0.0", Waits::List(WAITS.map(Scalar::Int).to_vec())),
+        ] {
+            let expected = Envelope {
+                max_tries: Scalar::Int(TRIES),
+                backoff,
+                delete_when_missing_models: Scalar::Bool(true),
+                ..Envelope::default()
+            };
+            assert_eq!(limits(version.parse().unwrap()), expected, "{version}");
+        }
+        let waits: i64 = (0..TRIES - 1)
+            .map(|tried| WAITS[usize::try_from(tried).unwrap().min(WAITS.len() - 1)])
+            .sum();
+        assert!((86_400..2 * 86_400).contains(&waits), "{waits} seconds");
+    }
+
+    #[test]
     fn closures_of_artisand_are_told_from_those_of_the_app() {
         let closure = "Illuminate\\Queue\\CallQueuedClosure";
         let rows = [
