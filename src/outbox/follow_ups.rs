@@ -524,7 +524,9 @@ pub(super) mod tests {
     #[cfg(feature = "sqlite")]
     use crate::payload::Encrypter;
     use crate::queue::faulty::{Fault, Server, push_of};
-    use crate::queue::{Connections, Destination, FailoverQueue, Inner, MemoryQueue, Once, Place};
+    use crate::queue::{
+        Ability, Connections, Destination, FailoverQueue, Inner, MemoryQueue, Once, Place,
+    };
 
     pub(in crate::outbox) fn follower(
         queue: &Arc<MemoryQueue>,
@@ -687,6 +689,27 @@ pub(super) mod tests {
         let sizes = second.jobs.sizes(&"jobs".into()).await.unwrap();
         assert_eq!(sizes.pending, 1);
         assert!(first.calls("push_once").is_empty());
+    }
+
+    /// A push that cannot happen in one step with taking out its record is remembered.
+    #[tokio::test(start_paused = true)]
+    async fn a_push_in_a_step_of_its_own_is_remembered() {
+        let in_one_step = MemoryQueue::new(None);
+        let in_two_steps = MemoryQueue::new(None).without(Ability::FinishesInOneStep);
+        let mut in_another_slot = MemoryQueue::new(None);
+        let part = Arc::new(MemoryQueue::new(None));
+        in_another_slot.parts.insert("elsewhere".into(), part);
+        for (queue, expected) in [
+            (in_one_step, false),
+            (in_two_steps, true),
+            (in_another_slot, true),
+        ] {
+            let queue = Arc::new(queue);
+            note(&queue, &FollowUp::Push(to_default("a")));
+            assert_eq!(pending_after_all(&queue, Services::default()).await, 1);
+            let is_remembered = queue.was_pushed(&"default".into(), "a").await;
+            assert_eq!(is_remembered.unwrap(), expected);
+        }
     }
 
     /// A worker for which these queues are another connection has pushed the job, and died before it took the record.

@@ -168,6 +168,11 @@ impl Ledger for MemoryQueue {
     }
 
     #[cfg(test)]
+    fn pushes_here(&self, _queue: &QueueName) -> bool {
+        self.parts.is_empty()
+    }
+
+    #[cfg(test)]
     fn part(&self, queue: &QueueName) -> Option<std::sync::Arc<dyn Ledger>> {
         let part = self.parts.get(queue)?;
         Some(std::sync::Arc::clone(part) as _)

@@ -77,6 +77,13 @@ impl MemoryQueue {
         }
     }
 
+    /// These queues, as on a server that lacks this ability.
+    #[cfg(test)]
+    pub(crate) fn without(mut self, ability: Ability) -> Self {
+        self.abilities.can.retain(|can| *can != ability);
+        self
+    }
+
     /// Records of one of artisand's own lists, oldest first.
     pub fn spool(&self, spool: Spool) -> Vec<Vec<u8>> {
         self.state().spools.get(&spool).cloned().unwrap_or_default()
