@@ -1,6 +1,6 @@
 # Two commands do everything: `make demo` and `make test`.
 
-.PHONY: demo demo-redis test lint bench setup built fuzz thorough torture deb test-deb audit sbom soak
+.PHONY: demo demo-redis test lint bench setup built programs fuzz thorough torture deb test-deb audit sbom soak
 
 # A test often waits: for a delay, a timeout, a reservation that ends. This many keep the processors busy all the same.
 export RUST_TEST_THREADS ?= $(shell echo $$((4 * $$(nproc))))
@@ -68,9 +68,12 @@ setup:
 
 # What the suite needs. Both at once: installing packages leaves the processors to the compiler.
 built:
-	php-interop/setup.sh & setup=$$!; \
-	cargo build --examples --quiet && cargo test --quiet --no-run --lib --test it; built=$$?; \
-	wait $$setup && exit $$built
+	$(MAKE) --no-print-directory -j2 setup programs
+
+# Cargo divides the work itself, whatever make says.
+programs:
+	MAKEFLAGS= cargo build --examples --quiet
+	MAKEFLAGS= cargo test --quiet --no-run --lib --test it
 
 # The tests that kill workers, with 210 kills on each driver, floods of 10,000 jobs, and payloads of 512 MB.
 thorough: setup

@@ -278,7 +278,7 @@ mod tests {
     use super::*;
     use crate::handler::Services;
     use crate::outbox::follow_up::random_token;
-    use crate::outbox::follow_ups::tests::follower;
+    use crate::outbox::follow_ups::tests::{count_of, ended, follower};
     use crate::queue::MemoryQueue;
     use crate::queue::faulty::push_of;
 
@@ -329,22 +329,9 @@ mod tests {
     #[test]
     fn ends_that_are_counted_leave_marks_and_php_counts_the_others() {
         use Recorded::{AlreadyCounted, Counted, CountedFirst, NeedsPhp, NoBatch};
-        let ended = |uuid: &str| Ended {
-            uuid: uuid.to_owned(),
-            outcome: JobOutcome::Succeeded,
-            token: String::new(),
-        };
         let noted = |uuid: &str| Stored {
             record: uuid.as_bytes().to_vec(),
-            what: Count {
-                batch: "b".to_owned(),
-                ended: ended(uuid),
-                connection: None,
-                queue: None,
-                message: None,
-                name: None,
-                trace: None,
-            },
+            what: count_of("b", uuid),
         };
         let counts = ["1", "2", "3", "4", "5"].map(noted).into();
         let recorded = vec![Counted, NeedsPhp, AlreadyCounted, NoBatch, CountedFirst];

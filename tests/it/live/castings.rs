@@ -557,7 +557,7 @@ fn cast(version: u8, database: Option<Kind>) {
     };
     let all = [("php", [By::Php, By::Php])].into_iter().chain(CASTINGS);
     let all = all.chain([(WITHOUT_CLASSES, [By::Rust, By::Rust])]);
-    // Where the queues are in a database, these have each side before and after each other one.
+    // In a database, one casting of each kind is enough: one side alone, both in turn, both in one worker.
     let is_needed =
         |name: &str| database.is_none() || ["php", "rust", "php-rust", "half"].contains(&name);
     let all: Vec<_> = all.filter(|(name, _)| is_needed(name)).collect();
