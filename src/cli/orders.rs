@@ -10,7 +10,7 @@ use super::retrying::{Retried, Retrying};
 use crate::cache::keys;
 use crate::config::{self, Config};
 use crate::failed::class;
-use crate::telemetry::{Done, Failures, Order, PendingOrder};
+use crate::telemetry::{Failures, Order, OrderResult, PendingOrder};
 
 /// Most failed jobs that are looked at for one order.
 const MOST: usize = 1000;
@@ -55,7 +55,7 @@ pub(super) async fn carry_out(
     env: Option<&str>,
     order: &Order,
     ended: &CancellationToken,
-) -> anyhow::Result<Done> {
+) -> anyhow::Result<OrderResult> {
     match order {
         Order::Retry(failures) => retry(config, env, failures, ended).await,
         Order::Pause {
@@ -71,7 +71,7 @@ async fn retry(
     env: Option<&str>,
     failures: &Failures,
     told_to_end: &CancellationToken,
-) -> anyhow::Result<Done> {
+) -> anyhow::Result<OrderResult> {
     let mut retrying = Retrying::new(config, env.map(str::to_owned))?;
     let ids = match failures {
         Failures::Ids(ids) => ids.clone(),
@@ -85,7 +85,7 @@ async fn retry(
             like.map(|job| job.id).collect()
         }
     };
-    let mut done = Done::default();
+    let mut done = OrderResult::default();
     let mut ended = Ok(());
     for id in &ids {
         if told_to_end.is_cancelled() {
@@ -131,7 +131,7 @@ async fn pause_queue(
     connection: &str,
     queue: &str,
     pauses: bool,
-) -> anyhow::Result<Done> {
+) -> anyhow::Result<OrderResult> {
     let (name, cache) = config::app_cache(config)?;
     anyhow::ensure!(
         cache.is_shared(),
@@ -140,5 +140,5 @@ async fn pause_queue(
     pause::signal(&cache, &keys::paused(connection, queue), pauses).await?;
     let done = if pauses { "paused" } else { "resumed" };
     tracing::info!(connection, queue, "the page {done} a queue");
-    Ok(Done::default())
+    Ok(OrderResult::default())
 }

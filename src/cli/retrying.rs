@@ -134,9 +134,9 @@ impl<'a> Retrying<'a> {
 
     /// Leaves a job to PHP, because only its class can compute a new `retryUntil`.
     async fn retry_with_php(&mut self, id: &str) -> anyhow::Result<Retried> {
-        let base = self.config.laravel().map(|laravel| laravel.base.as_path());
-        let base = base.filter(|base| base.join("artisan").is_file());
-        let Some(base) = base.filter(|_| php::version(&[]).is_some()) else {
+        let program = self.config.php_program();
+        let artisan = self.config.artisan();
+        let Some(artisan) = artisan.filter(|_| php::version(&program).is_some()) else {
             return Ok(stays(format!(
                 "Job [{id}] has a retryUntil in the past that only its PHP class can renew: retry it with `php artisan queue:retry {id}`."
             )));
@@ -145,11 +145,11 @@ impl<'a> Retrying<'a> {
         args.extend(self.env.as_ref().map(|env| format!("--env={env}")));
         // An id may look like an option.
         args.extend(["--".to_owned(), id.to_owned()]);
-        let (started, base) = (Instant::now(), base.to_owned());
+        let started = Instant::now();
         // Waits for a process.
         let asking = tokio::task::spawn_blocking(move || {
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
-            php::artisan(php::PHP, &base, &args)
+            php::artisan(&program, &artisan, &args)
         });
         let answer = asking.await?;
         let elapsed = started.elapsed();

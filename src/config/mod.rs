@@ -340,6 +340,16 @@ impl Config {
             .unwrap_or_else(|| vec![of_environment().unwrap_or_else(|| php::PHP.to_owned())])
     }
 
+    /// The app's program `artisan`, where PHP sees it; `None` if there is none.
+    pub fn artisan(&self) -> Option<PathBuf> {
+        let named = self.file.php.app.as_ref();
+        let here = || {
+            let artisan = self.laravel.as_ref()?.base.join("artisan");
+            artisan.is_file().then_some(artisan)
+        };
+        named.map(|app| app.join("artisan")).or_else(here)
+    }
+
     fn names_php(&self) -> bool {
         self.php_program() != [php::PHP]
     }

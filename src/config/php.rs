@@ -16,6 +16,8 @@ const EXPORTER: &str = include_str!("../../php-interop/manifest.php");
 
 /// Name of the program that is PHP, unless said otherwise.
 pub const PHP: &str = "php";
+/// Where PHP is named.
+const NAMED_BY: &str = "`binary` under [php]";
 
 /// How long an app may take to boot and be described.
 const BOOT: Duration = Duration::from_secs(120);
@@ -89,7 +91,7 @@ fn told(
 ) -> Result<Manifest, NoAnswer> {
     let mut command = command(php);
     command.env_clear().envs(variables);
-    let answer = ask(command, base, args, limit, "`binary` under [php]")?;
+    let answer = ask(command, base, args, limit, NAMED_BY)?;
     Manifest::parse(Path::new("PHP's answer"), answer.as_bytes()).map_err(|error| NoAnswer {
         why: crate::shown::with_causes(&error),
         is_missing: false,
@@ -120,22 +122,25 @@ pub fn version(php: &[String]) -> Option<String> {
         .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// `php artisan` in the app's directory.
+/// Runs a command of `artisan`, the app's own program at this path.
 ///
 /// # Errors
 ///
 /// It cannot be run, or ended with an error: in words.
-pub fn artisan(php: &str, base: &Path, args: &[&str]) -> Result<String, String> {
-    let output = Command::new(php)
-        .arg("artisan")
-        .args(args)
-        .current_dir(base)
-        .stdin(Stdio::null())
+pub fn artisan(php: &[String], artisan: &Path, args: &[&str]) -> Result<String, String> {
+    let mut command = command(php);
+    let program = command.get_program().to_string_lossy().into_owned();
+    command.arg(artisan).args(args).stdin(Stdio::null());
+    // PHP in a container has the app elsewhere.
+    if let Some(app) = artisan.parent().filter(|app| app.is_dir()) {
+        command.current_dir(app);
+    }
+    let output = command
         .output()
-        .map_err(|error| not_run(php, &error, "--php").why)?;
+        .map_err(|error| not_run(&program, &error, NAMED_BY).why)?;
     if !output.status.success() {
         return Err(format!(
-            "`{php} artisan {}` ended with {}: {}",
+            "`php artisan {}` ended with {}: {}",
             args.join(" "),
             output.status,
             last_lines(&output.stdout, &output.stderr)

@@ -299,7 +299,7 @@ impl<'de, S: DeserializeSeed<'de>> Visitor<'de> for Nth<S> {
         // The seed is still here afterwards if no element was read with it.
         let mut seed = Some(self.seed);
         let found = if there {
-            seq.next_element_seed(Taken(&mut seed))?
+            seq.next_element_seed(OneSeed(&mut seed))?
         } else {
             None
         };
@@ -315,9 +315,9 @@ impl<'de, S: DeserializeSeed<'de>> Visitor<'de> for Nth<S> {
 }
 
 /// A seed that remains available if no element was read with it.
-struct Taken<'s, S>(&'s mut Option<S>);
+struct OneSeed<'s, S>(&'s mut Option<S>);
 
-impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Taken<'_, S> {
+impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for OneSeed<'_, S> {
     type Value = S::Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<S::Value, D::Error> {

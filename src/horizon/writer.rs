@@ -14,7 +14,7 @@ use super::batch::{Batch, Entry, Reserved};
 use super::note::{Backlog, End, MOST, Note, Recorder};
 use super::options::HorizonOptions;
 use super::register::{Alive, Register, trim};
-use super::writes::{Found, Metrics, Writes, Written, is_known, metrics};
+use super::writes::{Before, Metrics, Writes, Written, is_known, metrics};
 use crate::connection::{self, Reconnect, Redis};
 use crate::payload::Payload;
 use crate::shown::with_causes;
@@ -278,14 +278,15 @@ impl Writer {
         for entry in entries {
             let is_over = matches!(entry.end, Some((_, End::Completed | End::Failed { .. })));
             let found = if entry.is_kept { records.next() } else { None };
-            if found == Some(&Found::Nothing) && entry.is_last {
+            if found == Some(&Before::Nothing) && entry.is_last {
                 writes.complement(&entry);
             }
             // Pushed again, by `queue:retry`: of that push the record may come any moment, too.
-            let is_pushed_again =
-                found == Some(&Found::Whole) && entry.reserved.is_some() && entry.job.attempts == 1;
+            let is_pushed_again = found == Some(&Before::Whole)
+                && entry.reserved.is_some()
+                && entry.job.attempts == 1;
             // Without the moment of its push, the job was pushed by a program that writes no record.
-            if (found == Some(&Found::Nothing) || is_pushed_again)
+            if (found == Some(&Before::Nothing) || is_pushed_again)
                 && entry.job.payload.pushed_at.is_some()
                 && self.fresh.len() < MOST_LATE
             {

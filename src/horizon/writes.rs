@@ -34,14 +34,14 @@ pub(super) struct Writes<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Written {
     /// What was there, for each attempt with a record.
-    pub(super) found: Vec<Found>,
+    pub(super) found: Vec<Before>,
     /// Whether there were fewer records to remove than there should be.
     pub(super) is_short: bool,
 }
 
 /// What was there when an attempt was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum Before {
     /// No record.
     Nothing,
     /// A record in which fields were missing: that of the push, or of an attempt that goes on.
@@ -54,20 +54,20 @@ impl Written {
     /// If the server refused something.
     pub(super) fn unknown(records: usize) -> Self {
         Self {
-            found: vec![Found::Nothing; records],
+            found: vec![Before::Nothing; records],
             is_short: true,
         }
     }
 
     /// As if no record had been there.
     pub(super) fn on_nothing(mut self) -> Self {
-        self.found.fill(Found::Nothing);
+        self.found.fill(Before::Nothing);
         self.is_short = true;
         self
     }
 }
 
-impl Found {
+impl Before {
     fn of(sent: usize, new: usize) -> Self {
         match new {
             0 => Self::Whole,
@@ -223,7 +223,7 @@ impl<'a> Writes<'a> {
         let removed = replies.get(self.fields.len()).copied();
         let fields = self.fields.iter().zip(replies);
         Ok(Written {
-            found: fields.map(|(sent, new)| Found::of(*sent, new)).collect(),
+            found: fields.map(|(sent, new)| Before::of(*sent, new)).collect(),
             is_short: removed.unwrap_or(0) < removals,
         })
     }

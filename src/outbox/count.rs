@@ -1,6 +1,6 @@
 //! Counts the ends of jobs in their batches.
 
-use super::follow_ups::{Done, FollowUpRelay, Logged, Stored};
+use super::follow_ups::{FollowUpRelay, Logged, RelayResult, Stored};
 use super::lease::FencingToken;
 use crate::batch::{Batches, Ended, JobOutcome, Recorded};
 use crate::outbox::follow_up::{Count, FollowUp, NO_PHP_QUEUE, put_off};
@@ -55,18 +55,18 @@ impl FollowUpRelay {
         batch: &str,
         counted: Vec<Stored<Vec<Ended>>>,
         said: &mut Logged,
-    ) -> Done {
+    ) -> RelayResult {
         let what = "clean up a batch";
         let Some(batches) = &self.services.batches else {
             self.problem(said, what, NO_BATCHES.to_owned());
-            return Done::Left(counted.len());
+            return RelayResult::Left(counted.len());
         };
         let (records, ended) = apart(counted);
         match batches.forget_marks(batch, &ended).await {
             Ok(()) => self.advance(hold, &records, &[], said).await,
             Err(error) => {
                 self.problem(said, what, with_causes(&error));
-                Done::Left(records.len())
+                RelayResult::Left(records.len())
             }
         }
     }
@@ -80,11 +80,11 @@ impl FollowUpRelay {
         counted: Vec<Stored<Vec<Ended>>>,
         said: &mut Logged,
         is_away: &mut bool,
-    ) -> Done {
+    ) -> RelayResult {
         let all = counts.len() + counted.len();
         let Some(batches) = &self.services.batches else {
             self.problem(said, COUNTING, NO_BATCHES.to_owned());
-            return Done::Left(all);
+            return RelayResult::Left(all);
         };
         let may = || hold.lasts();
         let (mut taken, forget) = apart(counted);
@@ -92,11 +92,11 @@ impl FollowUpRelay {
         let recorded = batches.record_while(batch, &ended, &forget, may).await;
         let recorded = match recorded {
             Ok(Some(recorded)) => recorded,
-            Ok(None) => return Done::Lost,
+            Ok(None) => return RelayResult::Lost,
             Err(error) => {
                 *is_away = error.is_lost_connection();
                 self.problem(said, COUNTING, with_causes(&error));
-                return Done::Left(all);
+                return RelayResult::Left(all);
             }
         };
         said.has_counted = batches.are_in_a_file();
@@ -120,14 +120,14 @@ impl FollowUpRelay {
         }
         if !taken.is_empty() {
             match self.advance(hold, &taken, &left_behind, said).await {
-                Done::All => {}
+                RelayResult::All => {}
                 done => return done.and_left(for_php.len()),
             }
         }
         if for_php.is_empty() {
             if counted.is_empty() || batches.are_in_a_file() {
                 // In a file, marks are removed with the next count, or alone if none comes.
-                return Done::All;
+                return RelayResult::All;
             }
             return self.forget(hold, batch, counted, said).await;
         }
@@ -144,38 +144,38 @@ impl FollowUpRelay {
         counted: Vec<Stored<Vec<Ended>>>,
         said: &mut Logged,
         is_away: &mut bool,
-    ) -> Done {
+    ) -> RelayResult {
         let may = || hold.lasts();
         let (records, forget) = apart(counted);
         let ended = ends(&for_php);
         let marks = batches.hand_over(batch, &ended, &forget, may).await;
         let marks = match marks {
             Ok(Some(marks)) => marks,
-            Ok(None) => return Done::Lost,
+            Ok(None) => return RelayResult::Lost,
             Err(error) => {
                 *is_away = error.is_lost_connection();
                 self.problem(said, COUNTING, with_causes(&error));
-                return Done::Left(for_php.len());
+                return RelayResult::Left(for_php.len());
             }
         };
         if !records.is_empty() {
             match self.advance(hold, &records, &[], said).await {
-                Done::All => {}
+                RelayResult::All => {}
                 done => return done.and_left(for_php.len()),
             }
         }
         let mut left = 0;
         for (noted, mark) in for_php.into_iter().zip(marks) {
             match self.hand_over(hold, noted, mark.as_deref(), said).await {
-                Done::All => {}
-                Done::Left(more) => left += more,
-                over @ (Done::Lost | Done::Unreachable(_)) => return over,
+                RelayResult::All => {}
+                RelayResult::Left(more) => left += more,
+                over @ (RelayResult::Lost | RelayResult::Unreachable(_)) => return over,
             }
         }
         if left == 0 {
-            Done::All
+            RelayResult::All
         } else {
-            Done::Left(left)
+            RelayResult::Left(left)
         }
     }
 
@@ -236,7 +236,7 @@ impl FollowUpRelay {
         noted: Stored<Count>,
         mark: Option<&str>,
         said: &mut Logged,
-    ) -> Done {
+    ) -> RelayResult {
         let count = &noted.what;
         let Some(queue) = &count.queue else {
             self.problem(
@@ -244,7 +244,7 @@ impl FollowUpRelay {
                 "let PHP run a batch's callbacks",
                 NO_PHP_QUEUE.to_owned(),
             );
-            return Done::Left(1);
+            return RelayResult::Left(1);
         };
         let (hand_over, trace) = (self.for_php(count), count.trace.as_ref());
         let payload = match count.ended.outcome {
@@ -263,7 +263,7 @@ impl FollowUpRelay {
             }
             Err(error) => {
                 self.problem(said, "let PHP run a batch's callbacks", with_causes(&error));
-                Done::Left(1)
+                RelayResult::Left(1)
             }
         }
     }

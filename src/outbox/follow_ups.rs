@@ -155,7 +155,7 @@ pub(super) struct Stored<T> {
 }
 
 /// What became of some records.
-pub(super) enum Done {
+pub(super) enum RelayResult {
     /// The records are removed from the list.
     All,
     /// This many stay in the list, as something could not be reached.
@@ -166,7 +166,7 @@ pub(super) enum Done {
     Unreachable(crate::queue::Error),
 }
 
-impl Done {
+impl RelayResult {
     pub(super) fn and_left(self, more: usize) -> Self {
         match self {
             Self::All if more > 0 => Self::Left(more),
@@ -277,10 +277,10 @@ impl FollowUpRelay {
             let hold = lease.hold();
             match lease.during(self.follow(&hold, records, said)).await {
                 // Without the lease another process does the work.
-                None | Some(Done::Lost) => return DrainStatus::Later,
-                Some(Done::All) => {}
-                Some(Done::Left(more)) => left += more,
-                Some(Done::Unreachable(error)) => return list_unreachable(&error),
+                None | Some(RelayResult::Lost) => return DrainStatus::Later,
+                Some(RelayResult::All) => {}
+                Some(RelayResult::Left(more)) => left += more,
+                Some(RelayResult::Unreachable(error)) => return list_unreachable(&error),
             }
             if std::mem::take(&mut said.has_counted) {
                 let gathering = async {
@@ -296,7 +296,12 @@ impl FollowUpRelay {
         }
     }
 
-    async fn follow(&self, hold: &FencingToken, records: Vec<Vec<u8>>, said: &mut Logged) -> Done {
+    async fn follow(
+        &self,
+        hold: &FencingToken,
+        records: Vec<Vec<u8>>,
+        said: &mut Logged,
+    ) -> RelayResult {
         let mut counts: BTreeMap<String, Vec<Stored<Count>>> = BTreeMap::new();
         let mut forgets: BTreeMap<String, Vec<Stored<Vec<Ended>>>> = BTreeMap::new();
         let mut others = Vec::new();
@@ -327,9 +332,9 @@ impl FollowUpRelay {
             .sort_by_key(|noted: &Stored<FollowUp>| !matches!(noted.what, FollowUp::Unlock { .. }));
         for other in others {
             match self.follow_one(hold, other, said).await {
-                Done::All => {}
-                Done::Left(more) => left += more,
-                over @ (Done::Lost | Done::Unreachable(_)) => return over,
+                RelayResult::All => {}
+                RelayResult::Left(more) => left += more,
+                over @ (RelayResult::Lost | RelayResult::Unreachable(_)) => return over,
             }
         }
         let mut is_away = false;
@@ -341,22 +346,22 @@ impl FollowUpRelay {
             }
             let done = self.count(hold, &batch, counts, counted, said, &mut is_away);
             match done.await {
-                Done::All => {}
-                Done::Left(more) => left += more,
-                over @ (Done::Lost | Done::Unreachable(_)) => return over,
+                RelayResult::All => {}
+                RelayResult::Left(more) => left += more,
+                over @ (RelayResult::Lost | RelayResult::Unreachable(_)) => return over,
             }
         }
         for (batch, counted) in forgets {
             match self.forget(hold, &batch, counted, said).await {
-                Done::All => {}
-                Done::Left(more) => left += more,
-                over @ (Done::Lost | Done::Unreachable(_)) => return over,
+                RelayResult::All => {}
+                RelayResult::Left(more) => left += more,
+                over @ (RelayResult::Lost | RelayResult::Unreachable(_)) => return over,
             }
         }
         if left == 0 {
-            Done::All
+            RelayResult::All
         } else {
-            Done::Left(left)
+            RelayResult::Left(left)
         }
     }
 
@@ -367,16 +372,16 @@ impl FollowUpRelay {
         records: &[Vec<u8>],
         effects: &[Effect],
         said: &mut Logged,
-    ) -> Done {
+    ) -> RelayResult {
         match hold.advance(records, effects).await {
-            Ok(0) => Done::Lost,
-            Ok(_) => Done::All,
+            Ok(0) => RelayResult::Lost,
+            Ok(_) => RelayResult::All,
             // The key that a job is to be pushed to is no queue. Other records have nothing to do with that.
             Err(error) if error.is_wrong_kind() => {
                 self.problem(said, "push a job", with_causes(&error));
-                Done::Left(records.len())
+                RelayResult::Left(records.len())
             }
-            Err(error) => Done::Unreachable(error),
+            Err(error) => RelayResult::Unreachable(error),
         }
     }
 
@@ -385,7 +390,7 @@ impl FollowUpRelay {
         hold: &FencingToken,
         noted: Stored<FollowUp>,
         said: &mut Logged,
-    ) -> Done {
+    ) -> RelayResult {
         let done = match &noted.what {
             FollowUp::Unlock {
                 store,
@@ -407,7 +412,7 @@ impl FollowUpRelay {
                     Err((what, error)) => {
                         said.held.insert((store.clone(), name.clone()));
                         self.problem(said, what, error);
-                        Done::Left(1)
+                        RelayResult::Left(1)
                     }
                 };
             }
@@ -420,8 +425,8 @@ impl FollowUpRelay {
                     let what = FollowUp::Push(push);
                     return self.replace(hold, noted.record, what, said).await;
                 }
-                Ok(Pushing::Waits) => return Done::Left(1),
-                Ok(Pushing::Lost) => return Done::Lost,
+                Ok(Pushing::Waits) => return RelayResult::Left(1),
+                Ok(Pushing::Lost) => return RelayResult::Lost,
                 Err(problem) => Err(problem),
             },
             FollowUp::Count(_) | FollowUp::Forget { .. } => unreachable!("done together"),
@@ -430,7 +435,7 @@ impl FollowUpRelay {
             Ok(()) => self.advance(hold, &[noted.record], &[], said).await,
             Err((what, error)) => {
                 self.problem(said, what, error);
-                Done::Left(1)
+                RelayResult::Left(1)
             }
         }
     }
@@ -465,7 +470,7 @@ impl FollowUpRelay {
         (store, name): (String, String),
         owner: Option<String>,
         said: &mut Logged,
-    ) -> Done {
+    ) -> RelayResult {
         if owner.is_none() {
             return self.advance(hold, &[record], &[], said).await;
         }
@@ -480,9 +485,9 @@ impl FollowUpRelay {
         record: Vec<u8>,
         what: FollowUp,
         said: &mut Logged,
-    ) -> Done {
+    ) -> RelayResult {
         match self.advance(hold, &[record], &[what.effect()], said).await {
-            Done::All => {
+            RelayResult::All => {
                 let record = what.to_record();
                 Box::pin(self.follow_one(hold, Stored { record, what }, said)).await
             }

@@ -107,7 +107,7 @@ enum PersistentError {
         stderr: String,
     },
     #[error("{0}")]
-    PoolMessage(String),
+    Reported(String),
 }
 
 /// A program's answer about its job.
@@ -115,7 +115,7 @@ enum PersistentError {
 pub enum Answer {
     /// It is done.
     Done,
-    /// It goes back to the queue, and waits so long.
+    /// It goes back to the queue, and is due after this time.
     Release(Duration),
     /// It has failed for good.
     Fail(String),
@@ -200,10 +200,10 @@ impl Persistent {
                 Ok(())
             }
             Answer::Fail(reason) => {
-                context.fail(PersistentError::PoolMessage(reason));
+                context.fail(PersistentError::Reported(reason));
                 Ok(())
             }
-            Answer::Exception(text) => Err(PersistentError::PoolMessage(text).into()),
+            Answer::Exception(text) => Err(PersistentError::Reported(text).into()),
         }
     }
 
@@ -330,11 +330,11 @@ struct PostMortem {
 }
 
 /// An event of a program that has a job.
-enum Act {
+enum ProgramEvent {
     /// Nothing happened for a while.
     Look,
     Wrote(std::io::Result<usize>),
-    PoolMessage(std::io::Result<usize>),
+    Read(std::io::Result<usize>),
     Logged(std::io::Result<usize>),
 }
 
@@ -369,20 +369,20 @@ impl Program {
         let (mut said, mut logged) = ([0; 8192], [0; 4096]);
         loop {
             let act = tokio::select! {
-                wrote = self.stdin.write(&document[written..]), if written < document.len() => Act::Wrote(wrote),
-                read = self.stdout.read(&mut said) => Act::PoolMessage(read),
-                read = self.stderr.read(&mut logged), if self.stderr_is_open => Act::Logged(read),
-                () = tokio::time::sleep(LOOK) => Act::Look,
+                wrote = self.stdin.write(&document[written..]), if written < document.len() => ProgramEvent::Wrote(wrote),
+                read = self.stdout.read(&mut said) => ProgramEvent::Read(read),
+                read = self.stderr.read(&mut logged), if self.stderr_is_open => ProgramEvent::Logged(read),
+                () = tokio::time::sleep(LOOK) => ProgramEvent::Look,
             };
             match act {
                 // Processes that it started may keep its pipes open, but no answer will follow.
-                Act::Look if self.group.has_ended() => return End::Broke { written },
-                Act::Look => {}
-                Act::Wrote(Ok(more @ 1..)) => written += more,
-                Act::Wrote(_) | Act::PoolMessage(Ok(0) | Err(_)) => {
+                ProgramEvent::Look if self.group.has_ended() => return End::Broke { written },
+                ProgramEvent::Look => {}
+                ProgramEvent::Wrote(Ok(more @ 1..)) => written += more,
+                ProgramEvent::Wrote(_) | ProgramEvent::Read(Ok(0) | Err(_)) => {
                     return End::Broke { written };
                 }
-                Act::PoolMessage(Ok(more)) => {
+                ProgramEvent::Read(Ok(more)) => {
                     let start = line.len();
                     line.extend_from_slice(&said[..more]);
                     if let Some(end) = memchr::memchr(b'\n', &line[start..]) {
@@ -399,8 +399,8 @@ impl Program {
                         return End::Junk { problem, line };
                     }
                 }
-                Act::Logged(Ok(more @ 1..)) => self.stderr_log.feed(&logged[..more]),
-                Act::Logged(_) => self.stderr_is_open = false,
+                ProgramEvent::Logged(Ok(more @ 1..)) => self.stderr_log.feed(&logged[..more]),
+                ProgramEvent::Logged(_) => self.stderr_is_open = false,
             }
         }
     }

@@ -55,7 +55,7 @@ pub use listen::ListenError;
 #[cfg(feature = "cli")]
 pub use minutes::{MINUTES, Minute, Minutes, Times};
 #[cfg(feature = "cli")]
-pub use orders::{Done, Failures, Order, Orders, PendingOrder};
+pub use orders::{Failures, Order, OrderResult, Orders, PendingOrder};
 #[cfg(feature = "tui")]
 pub(crate) use overview::{Chart, Overview, QueueLine};
 #[cfg(feature = "cli")]

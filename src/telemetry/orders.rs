@@ -41,7 +41,7 @@ pub enum Failures {
 
 /// What an order came to.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Done {
+pub struct OrderResult {
     /// Jobs that were pushed again.
     pub retried: usize,
     /// Why others were not.
@@ -53,12 +53,12 @@ pub struct Done {
 pub struct PendingOrder {
     /// What is to be done.
     pub order: Order,
-    answer: oneshot::Sender<Result<Done, String>>,
+    answer: oneshot::Sender<Result<OrderResult, String>>,
 }
 
 impl PendingOrder {
     /// Tells what the order came to.
-    pub fn answer(self, done: Result<Done, String>) {
+    pub fn answer(self, done: Result<OrderResult, String>) {
         // A client that has gone needs no answer.
         let _ = self.answer.send(done);
     }
@@ -86,7 +86,7 @@ impl Orders {
         (Self(sender), receiver)
     }
 
-    pub(super) async fn ask(&self, order: Order) -> Result<Done, NoResult> {
+    pub(super) async fn ask(&self, order: Order) -> Result<OrderResult, NoResult> {
         let (answer, result) = oneshot::channel();
         let asked = PendingOrder { order, answer };
         self.0.try_send(asked).map_err(|_| NoResult::Busy)?;

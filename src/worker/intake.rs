@@ -37,7 +37,7 @@ pub(super) struct Intake {
 
 /// What a pop found.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Found {
+pub(super) struct PopCounts {
     /// Number of jobs.
     pub(super) taken: usize,
     /// Whether jobs moved to the list or to quarantine.
@@ -118,7 +118,7 @@ impl Intake {
     }
 
     /// Notes the result of a pop for `slots` slots.
-    pub(super) fn end_pop(&mut self, slots: NonZeroUsize, found: Found, now: Instant) {
+    pub(super) fn end_pop(&mut self, slots: NonZeroUsize, found: PopCounts, now: Instant) {
         self.backlog = found.taken == slots.get();
         let is_nothing = found.taken == 0;
         self.due = if self.backlog || (found.has_moved && is_nothing) {
@@ -223,8 +223,8 @@ mod tests {
     const FOUR: NonZeroUsize = NonZeroUsize::new(4).unwrap();
     const ONE: NonZeroUsize = NonZeroUsize::MIN;
 
-    fn found(taken: usize, has_moved: bool, was_quiet: bool) -> Found {
-        Found {
+    fn found(taken: usize, has_moved: bool, was_quiet: bool) -> PopCounts {
+        PopCounts {
             taken,
             has_moved,
             was_quiet,

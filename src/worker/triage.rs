@@ -75,15 +75,15 @@ impl Triage {
         let found = self.route(&mut payload);
         let payload = Arc::new(payload);
         let triaged = match found {
-            Ok(Found::Mapped(route)) => self.admit(&payload, queue, route),
-            Ok(Found::Elsewhere(triaged)) => Ok(triaged),
+            Ok(RouteFound::Mapped(route)) => self.admit(&payload, queue, route),
+            Ok(RouteFound::Elsewhere(triaged)) => Ok(triaged),
             Err(refusal) => Err(refusal),
         };
         let triaged = triaged.unwrap_or_else(|refusal| Triaged::Unmapped(Some(refusal)));
         Candidate { payload, triaged }
     }
 
-    fn route(&self, payload: &mut Payload) -> Result<Found, Refusal> {
+    fn route(&self, payload: &mut Payload) -> Result<RouteFound, Refusal> {
         let router = &self.app.router;
         // What the class outside an encrypted command has led to.
         let mut outside = None;
@@ -375,7 +375,7 @@ pub(super) fn check_input(handler: &dyn Handler, context: &JobContext) -> Result
 }
 
 /// What the mappings say about a target.
-enum Found {
+enum RouteFound {
     Mapped(MappedRoute),
     Elsewhere(Triaged),
 }
@@ -387,7 +387,7 @@ struct MappedRoute {
     pipeline: Pipeline,
 }
 
-impl From<Route> for Found {
+impl From<Route> for RouteFound {
     fn from(route: Route) -> Self {
         match route {
             Route::Handler {

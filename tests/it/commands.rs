@@ -201,6 +201,27 @@ fn a_store_that_cannot_prune_says_so_and_without_an_app_there_is_none() {
 }
 
 #[test]
+fn only_the_apps_own_php_retries_what_only_its_class_can_renew() {
+    let redis = RedisServer::start();
+    let app = App::new(redis.port(), "13.31.0");
+    app.fail(&[("past", "redis", &payload(Some(now() - 600)), LONG_AGO)]);
+    std::fs::write(app.path("artisan"), "<?php").unwrap();
+    let script = "case $1 in -r) printf 8.4.1;; *) echo \"$*\" > asked;; esac";
+    std::fs::write(app.path("php"), script).unwrap();
+    let toml = std::fs::read_to_string(app.path("artisand.toml")).unwrap();
+    let php = app.path("php");
+    let toml = format!("{toml}[php]\nbinary = ['/bin/sh', {php:?}]\n");
+    std::fs::write(app.path("artisand.toml"), toml).unwrap();
+    let said = app.run(&["queue:retry", "past"]);
+    let stays =
+        "Job [past] could not be retried: it is still a failed job after `php artisan queue:retry`";
+    assert!(said.contains(stays), "{said}");
+    let artisan = app.path("artisan").display().to_string();
+    let asked = std::fs::read_to_string(app.path("asked")).unwrap();
+    assert_eq!(asked, format!("{artisan} queue:retry -- past\n"));
+}
+
+#[test]
 fn retried_jobs_are_pushed_anew_and_what_cannot_be_pushed_stays() {
     let redis = RedisServer::start();
     let app = App::new(redis.port(), "13.31.0");

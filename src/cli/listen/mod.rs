@@ -121,7 +121,7 @@ fn signals() -> std::io::Result<mpsc::Receiver<Signal>> {
 }
 
 /// What this process does next.
-enum Next {
+enum ListenEvent {
     Signal(Signal),
     Ended(ExitStatus),
     Changed(Vec<PathBuf>),
@@ -222,20 +222,22 @@ impl<'a> Listener<'a> {
         };
         loop {
             match self.next(&mut course, &mut signals).await? {
-                Next::Signal(signal) => course.obey(signal),
-                Next::Ended(status) if course.is_told => return Ok(code_of(status)),
-                Next::Ended(_) if std::mem::take(&mut course.has_changed) => {
+                ListenEvent::Signal(signal) => course.obey(signal),
+                ListenEvent::Ended(status) if course.is_told => return Ok(code_of(status)),
+                ListenEvent::Ended(_) if std::mem::take(&mut course.has_changed) => {
                     course.worker = None;
                     self.start_anew(&mut course).await?;
                 }
-                Next::Ended(status) => {
+                ListenEvent::Ended(status) => {
                     let lived = course.worker.take().map(|worker| worker.began.elapsed());
                     course.rested = rest(status, lived.unwrap_or_default());
                 }
-                Next::Rested => {
+                ListenEvent::Rested => {
                     self.start_again(&mut course);
                 }
-                Next::Changed(files) => self.follow(files, &mut course, &mut signals).await?,
+                ListenEvent::Changed(files) => {
+                    self.follow(files, &mut course, &mut signals).await?;
+                }
             }
             if course.is_told && course.worker.is_none() {
                 return Ok(ExitCode::SUCCESS);
@@ -247,17 +249,17 @@ impl<'a> Listener<'a> {
         &self,
         course: &mut WorkerState,
         signals: &mut mpsc::Receiver<Signal>,
-    ) -> anyhow::Result<Next> {
+    ) -> anyhow::Result<ListenEvent> {
         let rests = course.worker.is_none();
         Ok(tokio::select! {
             biased;
-            Some(signal) = signals.recv() => Next::Signal(signal),
+            Some(signal) = signals.recv() => ListenEvent::Signal(signal),
             status = end_of(course.worker.as_mut()) => {
-                Next::Ended(status.context("could not wait for the worker")?)
+                ListenEvent::Ended(status.context("could not wait for the worker")?)
             }
-            () = crate::time::sleep_until(course.rested), if rests => Next::Rested,
+            () = crate::time::sleep_until(course.rested), if rests => ListenEvent::Rested,
             changed = self.watched.changed(&mut course.seen), if !course.is_told => {
-                Next::Changed(changed)
+                ListenEvent::Changed(changed)
             }
         })
     }

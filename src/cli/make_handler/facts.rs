@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 use heck::ToSnakeCase as _;
 
 use super::names::toml_pattern;
-use super::render::About;
+use super::render::FileHeader;
 use crate::app::{Class, Manifest};
 use crate::payload::{Kind, Target};
 use crate::php::ClassName;
 
-impl About {
+impl FileHeader {
     /// The facts about a class without any job of it.
     pub(super) fn of_class(
         name: &str,

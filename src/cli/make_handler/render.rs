@@ -20,7 +20,7 @@ use crate::php::ClassName;
 
 /// The contents of the file.
 #[derive(Debug)]
-pub(super) struct About {
+pub(super) struct FileHeader {
     /// The target of the handler.
     pub(super) target: Target,
     /// Further lines of the mapping.
@@ -33,7 +33,7 @@ pub(super) struct About {
 
 /// Writes the file.
 pub(super) fn render(
-    about: &About,
+    about: &FileHeader,
     inference: Inference,
     manifest: Option<&Manifest>,
 ) -> syn::Result<String> {
@@ -122,7 +122,7 @@ impl Wording {
 }
 
 impl Writer<'_> {
-    fn file(&mut self, about: &About) -> syn::Result<TokenStream> {
+    fn file(&mut self, about: &FileHeader) -> syn::Result<TokenStream> {
         let (kind, target) = (about.target.kind(), about.target.name());
         let wording = Wording::of(kind);
         let base = target.rsplit('\\').next().unwrap_or(target);
@@ -194,7 +194,7 @@ impl Writer<'_> {
     }
 
     /// The docs of the file: where it comes from, and how to use it.
-    fn head(&self, about: &About, wording: &Wording, name: &str) -> String {
+    fn head(&self, about: &FileHeader, wording: &Wording, name: &str) -> String {
         let crates: Vec<&str> = self.crates.iter().copied().collect();
         let crates = crates.join(", ");
         let whole = toml_pattern(&whole_name(&about.target));

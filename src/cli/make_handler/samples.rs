@@ -8,7 +8,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 
 use super::names::{quoted, toml_pattern};
-use super::render::About;
+use super::render::FileHeader;
 use super::shape::Type;
 use super::target::{method, whole_name};
 use super::types::Inference;
@@ -238,7 +238,7 @@ impl<'a> Samples<'a> {
     }
 
     /// The contents of the file; from the manifest alone if there are no samples.
-    pub(super) fn finish(mut self) -> anyhow::Result<(About, Inference)> {
+    pub(super) fn finish(mut self) -> anyhow::Result<(FileHeader, Inference)> {
         let class = self.wanted_class();
         let manifest = self.config.manifest().map(|(_, manifest)| manifest);
         let mut classes = manifest.iter().flat_map(|manifest| &manifest.classes);
@@ -253,7 +253,7 @@ impl<'a> Samples<'a> {
                 sources += ".\nSince Laravel 9.4 a property that is equal to its default is left out of the bytes;\n\
                     `artisand manifest` lets this command know the defaults";
             }
-            About {
+            FileHeader {
                 target,
                 sources,
                 mapping: self.channels(),
@@ -261,7 +261,7 @@ impl<'a> Samples<'a> {
             }
         } else {
             let about = known.zip(manifest).and_then(|((name, class), manifest)| {
-                About::of_class(name, class, self.wanted, manifest)
+                FileHeader::of_class(name, class, self.wanted, manifest)
             });
             let is_event = known.is_some_and(|(_, class)| class.kind == "event");
             let about = about.ok_or_else(|| self.nothing(is_event))?;

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::orders::carry_out;
 use super::{GlobalArgs, UsageError, open, output};
 use crate::config::{self, Config};
-use crate::telemetry::{Done, Order, Overview, Sources};
+use crate::telemetry::{Order, OrderResult, Overview, Sources};
 
 mod screen;
 mod state;
@@ -24,7 +24,7 @@ mod tests;
 
 use screen::Look;
 use state::State;
-use terminal::{Keys, Taken, Told};
+use terminal::{Keys, TakenTerminal, TerminalEvent};
 
 /// How often everything is looked at.
 const EVERY: Duration = Duration::from_secs(2);
@@ -60,7 +60,7 @@ pub(super) async fn run(args: TopArgs, global: &GlobalArgs) -> anyhow::Result<Ex
     };
     let signals = stops().context("could not listen for signals")?;
     let keys = Keys::start().context("could not start a thread")?;
-    let taken = Taken::take().context("could not take over the terminal")?;
+    let taken = TakenTerminal::take().context("could not take over the terminal")?;
     let top = Top {
         config: &config,
         env: global.env.as_deref(),
@@ -103,7 +103,7 @@ async fn end<T>(running: &mut Running<'_, T>) -> T {
 
 /// What happens.
 enum Event {
-    Told(Told),
+    Terminal(TerminalEvent),
     Tick,
     Seen(Box<Overview>),
     /// An order is carried out: what it came to.
@@ -125,7 +125,7 @@ struct Top<'a> {
 impl<'a> Top<'a> {
     async fn run(
         mut self,
-        mut taken: Taken,
+        mut taken: TakenTerminal,
         mut keys: Keys,
         mut stops: mpsc::Receiver<()>,
     ) -> anyhow::Result<()> {
@@ -144,15 +144,15 @@ impl<'a> Top<'a> {
             // A terminal that has gone stops nothing that is being done.
             self.state.is_over |= drawn.is_err();
             let event = tokio::select! {
-                told = keys.next(), if !self.state.is_over => told.map_or(Event::Stop, Event::Told),
+                told = keys.next(), if !self.state.is_over => told.map_or(Event::Stop, Event::Terminal),
                 _ = ticks.tick(), if looking.is_none() => Event::Tick,
                 seen = end(&mut looking) => Event::Seen(Box::new(seen)),
                 said = end(&mut ordering) => Event::Done(said),
                 _ = stops.recv() => Event::Stop,
             };
             match event {
-                Event::Told(Told::Resized) => {}
-                Event::Told(Told::Key(key)) => {
+                Event::Terminal(TerminalEvent::Resized) => {}
+                Event::Terminal(TerminalEvent::Key(key)) => {
                     if let Some(order) = self.state.on_key(key) {
                         ordering = Some(Box::pin(self.order(order)));
                     }
@@ -183,7 +183,7 @@ impl<'a> Top<'a> {
 }
 
 /// What an order came to, in a line.
-fn said(order: &Order, done: &Done) -> String {
+fn said(order: &Order, done: &OrderResult) -> String {
     match order {
         Order::Pause { queue, pauses, .. } => {
             let is = if *pauses { "paused" } else { "resumed" };

@@ -16,11 +16,11 @@ use super::state::Key;
 const LOOKS: Duration = Duration::from_millis(100);
 
 /// The terminal, drawn on as a whole until it is dropped: then it is as it was, also after an error or a panic.
-pub(super) struct Taken {
+pub(super) struct TakenTerminal {
     terminal: Option<DefaultTerminal>,
 }
 
-impl Taken {
+impl TakenTerminal {
     /// # Errors
     ///
     /// The terminal cannot be set; it is as it was.
@@ -39,7 +39,7 @@ impl Taken {
     }
 }
 
-impl Drop for Taken {
+impl Drop for TakenTerminal {
     fn drop(&mut self) {
         if let Some(terminal) = &mut self.terminal {
             let _ = terminal.show_cursor();
@@ -50,7 +50,7 @@ impl Drop for Taken {
 }
 
 /// What the terminal tells.
-pub(super) enum Told {
+pub(super) enum TerminalEvent {
     Key(Key),
     /// Its size has changed.
     Resized,
@@ -58,7 +58,7 @@ pub(super) enum Told {
 
 /// Reads keys on a thread of its own, since the terminal lets nobody wait for them in another way.
 pub(super) struct Keys {
-    told: mpsc::Receiver<Told>,
+    told: mpsc::Receiver<TerminalEvent>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -74,7 +74,7 @@ impl Keys {
     }
 
     /// The next key; `None` once the terminal has gone.
-    pub(super) async fn next(&mut self) -> Option<Told> {
+    pub(super) async fn next(&mut self) -> Option<TerminalEvent> {
         self.told.recv().await
     }
 }
@@ -105,7 +105,7 @@ fn is_there(terminal: BorrowedFd<'_>) -> bool {
     !terminal[0].revents().intersects(gone)
 }
 
-fn read(sender: &mpsc::Sender<Told>) {
+fn read(sender: &mpsc::Sender<TerminalEvent>) {
     let (input, output) = (io::stdin(), io::stdout());
     // crossterm reads keys from standard input, or else from the terminal of the process, which the output is.
     let terminal = if input.is_terminal() {
@@ -120,8 +120,8 @@ fn read(sender: &mpsc::Sender<Told>) {
             Err(error) => Err(error),
         };
         let told = match told {
-            Ok(Event::Key(key)) => key_of(key).map(Told::Key),
-            Ok(Event::Resize(..)) => Some(Told::Resized),
+            Ok(Event::Key(key)) => key_of(key).map(TerminalEvent::Key),
+            Ok(Event::Resize(..)) => Some(TerminalEvent::Resized),
             Ok(_) => None,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => None,
             Err(_) => return,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::Laravel;
-use super::error::{Found, SettingError};
+use super::error::{SettingError, SettingResult};
 use crate::cache::{
     Cache, DatabaseStore, DatabaseStoreOptions, FileStore, FileStoreOptions, Maintenance,
     RedisStore,
@@ -20,7 +20,7 @@ impl Laravel {
     /// # Errors
     ///
     /// It cannot be told.
-    pub fn default_cache(&self) -> Found<String> {
+    pub fn default_cache(&self) -> SettingResult<String> {
         Ok(self
             .text(&["cache", "default"])?
             .unwrap_or_else(|| "null".into()))
@@ -35,7 +35,7 @@ impl Laravel {
     /// # Source
     ///
     /// `Illuminate\Cache\CacheServiceProvider`.
-    pub fn limiter_cache(&self) -> Found<String> {
+    pub fn limiter_cache(&self) -> SettingResult<String> {
         match self.text(&["cache", "limiter"])? {
             Some(name) => Ok(name),
             None => self.default_cache(),
@@ -47,7 +47,7 @@ impl Laravel {
     /// # Errors
     ///
     /// It cannot be told.
-    pub fn cache_prefix(&self, store: &str, driver: &str) -> Found<String> {
+    pub fn cache_prefix(&self, store: &str, driver: &str) -> SettingResult<String> {
         if let Some(prefix) = self.cache_prefixes.get(store) {
             return Ok(prefix.clone().unwrap_or_default());
         }
@@ -70,7 +70,7 @@ impl Laravel {
     /// # Errors
     ///
     /// It is missing, of a kind that is not supported, or cannot be told.
-    pub fn cache(&self, name: &str) -> Found<Cache> {
+    pub fn cache(&self, name: &str) -> SettingResult<Cache> {
         let path = ["cache", "stores", name];
         let of = |key: &'static str| ["cache", "stores", name, key];
         if name == "null" && self.at(&path)?.is_none() {
@@ -108,7 +108,7 @@ impl Laravel {
     }
 
     /// The first store of several: as long as it answers, Laravel uses no other.
-    fn failover_cache(&self, name: &str) -> Found<Cache> {
+    fn failover_cache(&self, name: &str) -> SettingResult<Cache> {
         let path = ["cache", "stores", name, "stores"];
         let stores = self.at(&path)?.and_then(Value::as_array);
         let first = stores.and_then(|stores| stores.first()?.as_str());
@@ -125,7 +125,7 @@ impl Laravel {
         }
     }
 
-    fn redis_cache(&self, name: &str) -> Found<Cache> {
+    fn redis_cache(&self, name: &str) -> SettingResult<Cache> {
         let of = |key: &'static str| ["cache", "stores", name, key];
         let values = self
             .text(&of("connection"))?
@@ -151,7 +151,7 @@ impl Laravel {
         )))
     }
 
-    fn database_cache(&self, name: &str) -> Found<Cache> {
+    fn database_cache(&self, name: &str) -> SettingResult<Cache> {
         let of = |key: &'static str| ["cache", "stores", name, key];
         let values = self.text(&of("connection"))?;
         let locks = self
@@ -186,7 +186,7 @@ impl Laravel {
     /// # Errors
     ///
     /// It cannot be told, or is in a cache store that cannot be used.
-    pub fn maintenance(&self) -> Found<Maintenance> {
+    pub fn maintenance(&self) -> SettingResult<Maintenance> {
         let driver = self.text(&["app", "maintenance", "driver"])?;
         if driver.as_deref() == Some("cache") && self.is_at_least(9, 0) {
             let store = self.text(&["app", "maintenance", "store"])?;

@@ -3,14 +3,14 @@
 use serde_json::{Map, Value};
 
 use super::Laravel;
-use super::error::{Found, SettingError};
+use super::error::{SettingError, SettingResult};
 use super::redis::{RedisSettings, encoded};
 use super::url::{Connection, Kind};
 use crate::connection::{Address, RedisAddress, RedisOptions, TlsOptions};
 
 impl Laravel {
     /// Names of the clusters.
-    pub(super) fn clusters(&self) -> Found<Vec<String>> {
+    pub(super) fn clusters(&self) -> SettingResult<Vec<String>> {
         let mut names = self.names(&["database", "redis", "clusters"])?;
         names.retain(|name| name != "options");
         Ok(names)
@@ -30,7 +30,7 @@ impl Laravel {
         &self,
         name: &str,
         prefix: Option<&str>,
-    ) -> Found<Option<RedisSettings>> {
+    ) -> SettingResult<Option<RedisSettings>> {
         let Some(nodes) = self.cluster_nodes(name)? else {
             return Ok(None);
         };
@@ -90,7 +90,11 @@ impl Laravel {
     }
 
     /// How TLS to the nodes is secured.
-    fn cluster_tls(&self, options: &Map<String, Value>, is_predis: bool) -> Found<TlsOptions> {
+    fn cluster_tls(
+        &self,
+        options: &Map<String, Value>,
+        is_predis: bool,
+    ) -> SettingResult<TlsOptions> {
         let place: &[&str] = if is_predis {
             &["parameters", "ssl"]
         } else {
@@ -105,7 +109,7 @@ impl Laravel {
     }
 
     /// The list of nodes of a cluster; `None` if there is no such cluster.
-    fn cluster_nodes(&self, name: &str) -> Found<Option<Vec<&Value>>> {
+    fn cluster_nodes(&self, name: &str) -> SettingResult<Option<Vec<&Value>>> {
         Ok(match self.at(&["database", "redis", "clusters", name])? {
             Some(Value::Array(nodes)) => Some(nodes.iter().collect()),
             // With options beside its nodes, PHP's list has keys.
@@ -118,7 +122,7 @@ impl Laravel {
     }
 
     /// The options of all connections, overridden by those of all clusters, and those by the cluster's own.
-    fn cluster_options(&self, name: &str) -> Found<Map<String, Value>> {
+    fn cluster_options(&self, name: &str) -> SettingResult<Map<String, Value>> {
         let paths: [&[&str]; 3] = [
             &["database", "redis", "options"],
             &["database", "redis", "clusters", "options"],
@@ -143,7 +147,7 @@ struct Nodes {
 }
 
 impl Nodes {
-    fn add(&mut self, laravel: &Laravel, name: &str, node: &Value) -> Found<()> {
+    fn add(&mut self, laravel: &Laravel, name: &str, node: &Value) -> SettingResult<()> {
         let fields = match node {
             Value::Object(fields) => fields.clone(),
             Value::String(url) => Map::from_iter([("url".to_owned(), Value::from(&**url))]),

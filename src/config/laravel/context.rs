@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::Laravel;
-use super::error::{Found, SettingError};
+use super::error::{SettingError, SettingResult};
 use crate::connection::{TlsOptions, Trust};
 
 /// Options that change nothing of what a connection proves or shows.
@@ -30,7 +30,7 @@ impl Laravel {
         &self,
         context: Option<&Value>,
         path: &[&str],
-    ) -> Found<TlsOptions> {
+    ) -> SettingResult<TlsOptions> {
         let mut tls = TlsOptions::default();
         let Some(context) = context.filter(|context| !context.is_null()) else {
             return Ok(tls);

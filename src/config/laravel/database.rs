@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::Laravel;
-use super::error::{Found, SettingError};
+use super::error::{SettingError, SettingResult};
 use super::tls::Tls;
 use super::url::{Connection, Kind};
 use crate::connection::{Database, DatabaseKind, DatabaseOptions, Databases};
@@ -17,7 +17,7 @@ impl Laravel {
     /// # Errors
     ///
     /// It is missing, of a kind that is not supported, or cannot be told.
-    pub fn database(&self, name: Option<&str>) -> Found<DatabaseOptions> {
+    pub fn database(&self, name: Option<&str>) -> SettingResult<DatabaseOptions> {
         let name = match name.filter(|name| !name.is_empty()) {
             Some(name) => name.to_owned(),
             None => self
@@ -75,7 +75,7 @@ impl Laravel {
     /// # Errors
     ///
     /// It cannot be told.
-    pub fn transaction_mode(&self, name: &str) -> Found<Option<String>> {
+    pub fn transaction_mode(&self, name: &str) -> SettingResult<Option<String>> {
         self.text(&["database", "connections", name, "transaction_mode"])
     }
 
@@ -84,7 +84,7 @@ impl Laravel {
         connection: &Connection<'_>,
         kind: DatabaseKind,
         name: &str,
-    ) -> Found<Tls> {
+    ) -> SettingResult<Tls> {
         match kind {
             DatabaseKind::Sqlite => Ok(Tls::default()),
             DatabaseKind::MySql => self.mysql_tls(connection.fields.get("options"), name),
@@ -97,7 +97,7 @@ impl Laravel {
         }
     }
 
-    fn search_path(&self, connection: &Connection<'_>) -> Found<Option<String>> {
+    fn search_path(&self, connection: &Connection<'_>) -> SettingResult<Option<String>> {
         let fields = &connection.fields;
         let paths = match fields.get("search_path").or_else(|| fields.get("schema")) {
             Some(Value::Array(paths)) => {
@@ -110,7 +110,7 @@ impl Laravel {
         Ok(paths.filter(|paths| !paths.is_empty()))
     }
 
-    fn sqlite_path(&self, database: &str, path: &[&str]) -> Found<String> {
+    fn sqlite_path(&self, database: &str, path: &[&str]) -> SettingResult<String> {
         if database.is_empty() || database == ":memory:" || database.contains("mode=memory") {
             return Err(SettingError::Wrong {
                 path: path.join("."),
@@ -132,7 +132,7 @@ impl Laravel {
     /// # Errors
     ///
     /// See [`database`](Self::database).
-    pub fn open_database(&self, name: Option<&str>) -> Found<Database> {
+    pub fn open_database(&self, name: Option<&str>) -> SettingResult<Database> {
         let options = self.database(name)?;
         Database::new(&options).map_err(|source| SettingError::Connection {
             path: format!("database.connections.{}", options.name),
@@ -153,7 +153,7 @@ impl Laravel {
     }
 }
 
-fn kind_of(connection: &Connection<'_>) -> Found<DatabaseKind> {
+fn kind_of(connection: &Connection<'_>) -> SettingResult<DatabaseKind> {
     let driver = connection.text("driver")?.unwrap_or_default();
     let driver = match &*driver {
         "postgres" | "postgresql" => "pgsql",

@@ -82,4 +82,4 @@ impl SettingError {
 }
 
 /// A setting, or why it cannot be used.
-pub(super) type Found<T> = Result<T, SettingError>;
+pub(super) type SettingResult<T> = Result<T, SettingError>;

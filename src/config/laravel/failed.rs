@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::Laravel;
-use super::error::{Found, SettingError};
+use super::error::{SettingError, SettingResult};
 use crate::batch::Batches;
 use crate::cache::{Cache, random_owner};
 use crate::connection::{DatabaseOptions, FailedJobsTable};
@@ -31,7 +31,7 @@ impl Laravel {
     /// # Source
     ///
     /// `Illuminate\Bus\BusServiceProvider::registerBatchServices`.
-    pub fn batches(&self) -> Found<Option<Batches>> {
+    pub fn batches(&self) -> SettingResult<Option<Batches>> {
         let driver = self.text(&["queue", "batching", "driver"])?;
         // Any other name is the database for Laravel, too; before 10.36 all are.
         if driver.as_deref() == Some("dynamodb") && self.is_at_least(10, 36) {
@@ -50,7 +50,7 @@ impl Laravel {
     }
 
     /// `queue.failed.driver`, or what Laravel takes instead.
-    fn failed_driver(&self) -> Found<String> {
+    fn failed_driver(&self) -> SettingResult<String> {
         let failed = self.at(&["queue", "failed"])?.and_then(Value::as_object);
         let has = |key: &str| failed.is_some_and(|failed| failed.contains_key(key));
         let driver = self.text(&["queue", "failed", "driver"])?;
@@ -63,7 +63,7 @@ impl Laravel {
     }
 
     /// The table of failed jobs, and the name of its database connection, if they are kept in one.
-    fn failed_table(&self) -> Found<Option<(Option<String>, FailedJobsTable)>> {
+    fn failed_table(&self) -> SettingResult<Option<(Option<String>, FailedJobsTable)>> {
         let driver = self.failed_driver()?;
         if !matches!(&*driver, "database" | "database-uuids") {
             return Ok(None);
@@ -96,7 +96,7 @@ impl Laravel {
     /// # Source
     ///
     /// `Illuminate\Queue\QueueServiceProvider::registerFailedJobServices`.
-    pub fn failed_jobs(&self) -> Found<FailedJobs> {
+    pub fn failed_jobs(&self) -> SettingResult<FailedJobs> {
         if let Some((name, table)) = self.failed_table()? {
             let database = self.open_database(name.as_deref())?;
             let store =

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::Laravel;
-use super::error::{Found, SettingError};
+use super::error::{SettingError, SettingResult};
 use crate::payload::Encrypter;
 
 impl Laravel {
@@ -16,7 +16,7 @@ impl Laravel {
     /// # Source
     ///
     /// `Illuminate\Encryption\EncryptionServiceProvider`.
-    pub fn encrypter(&self) -> Found<Encrypter> {
+    pub fn encrypter(&self) -> SettingResult<Encrypter> {
         let version = self.known_version();
         let key = match self.text(&["app", "key"]) {
             // What the manifest left out may be said to us alone.
@@ -41,7 +41,7 @@ impl Laravel {
     /// The cipher of an app that does not say.
     pub(in crate::config) const CIPHER: &str = "AES-256-CBC";
 
-    fn previous_keys(&self) -> Found<Vec<String>> {
+    fn previous_keys(&self) -> SettingResult<Vec<String>> {
         let path = ["app", "previous_keys"];
         let of_items = |items: Vec<&Value>| {
             let keys = items.into_iter().map(|item| self.scalar(item, &path));

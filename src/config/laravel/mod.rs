@@ -27,8 +27,8 @@ mod sentinel;
 mod tls;
 mod url;
 
-use error::Found;
 pub use error::SettingError;
+use error::SettingResult;
 pub(super) use keys::split_keys;
 pub(super) use monospice::as_predis;
 pub(super) use queue::DRIVERS;
@@ -134,7 +134,7 @@ impl Laravel {
     }
 
     /// The value at a path; null counts as absent.
-    pub(in crate::config) fn at(&self, path: &[&str]) -> Found<Option<&Value>> {
+    pub(in crate::config) fn at(&self, path: &[&str]) -> SettingResult<Option<&Value>> {
         let mut value = &self.config;
         for (depth, key) in path.iter().enumerate() {
             self.known(value, &path[..depth])?;
@@ -148,7 +148,7 @@ impl Laravel {
     }
 
     #[expect(clippy::unused_self, reason = "reads as its siblings do")]
-    fn known(&self, value: &Value, path: &[&str]) -> Found<()> {
+    fn known(&self, value: &Value, path: &[&str]) -> SettingResult<()> {
         match value.get("$unknown").and_then(Value::as_str) {
             Some(why) => Err(SettingError::Unknown {
                 path: path.join("."),
@@ -159,14 +159,14 @@ impl Laravel {
     }
 
     /// A scalar as text: PHP's string cast. Secrets are looked up.
-    pub(in crate::config) fn text(&self, path: &[&str]) -> Found<Option<String>> {
+    pub(in crate::config) fn text(&self, path: &[&str]) -> SettingResult<Option<String>> {
         let Some(value) = self.at(path)? else {
             return Ok(None);
         };
         self.scalar(value, path)
     }
 
-    fn scalar(&self, value: &Value, path: &[&str]) -> Found<Option<String>> {
+    fn scalar(&self, value: &Value, path: &[&str]) -> SettingResult<Option<String>> {
         Ok(Some(match value {
             Value::String(text) => text.clone(),
             Value::Number(number) => number.to_string(),
@@ -191,7 +191,7 @@ impl Laravel {
         }))
     }
 
-    fn secret(&self, object: &Map<String, Value>, path: &[&str]) -> Found<String> {
+    fn secret(&self, object: &Map<String, Value>, path: &[&str]) -> SettingResult<String> {
         let missing = |remedy: String| SettingError::Secret {
             path: path.join("."),
             remedy,
@@ -211,7 +211,7 @@ impl Laravel {
         }
     }
 
-    pub(in crate::config) fn number(&self, path: &[&str]) -> Found<Option<i64>> {
+    pub(in crate::config) fn number(&self, path: &[&str]) -> SettingResult<Option<i64>> {
         let Some(text) = self.text(path)?.filter(|text| !text.is_empty()) else {
             return Ok(None);
         };
@@ -231,7 +231,7 @@ impl Laravel {
         }
     }
 
-    pub(in crate::config) fn names(&self, path: &[&str]) -> Found<Vec<String>> {
+    pub(in crate::config) fn names(&self, path: &[&str]) -> SettingResult<Vec<String>> {
         let object = self.at(path)?.and_then(Value::as_object);
         Ok(object
             .map(|object| object.keys().cloned().collect())
@@ -256,7 +256,7 @@ impl Laravel {
     /// # Errors
     ///
     /// It cannot be told, or there is none of this name.
-    pub fn timezone(&self) -> Found<TimeZone> {
+    pub fn timezone(&self) -> SettingResult<TimeZone> {
         let zone = self.timezone_at(["app", "timezone"])?;
         Ok(zone.unwrap_or(TimeZone::UTC))
     }
@@ -270,14 +270,14 @@ impl Laravel {
     /// # Source
     ///
     /// `Illuminate\Queue\Console\WorkCommand::now`.
-    pub fn output_timezone(&self) -> Found<Option<TimeZone>> {
+    pub fn output_timezone(&self) -> SettingResult<Option<TimeZone>> {
         if !self.is_at_least(9, 49) {
             return Ok(None);
         }
         self.timezone_at(["queue", "output_timezone"])
     }
 
-    fn timezone_at(&self, path: [&str; 2]) -> Found<Option<TimeZone>> {
+    fn timezone_at(&self, path: [&str; 2]) -> SettingResult<Option<TimeZone>> {
         let name = self.text(&path)?.filter(|name| !name.is_empty());
         let Some(name) = name else {
             return Ok(None);
@@ -295,7 +295,7 @@ impl Laravel {
     /// # Errors
     ///
     /// It cannot be told.
-    pub fn environment(&self) -> Found<String> {
+    pub fn environment(&self) -> SettingResult<String> {
         Ok(self
             .text(&["app", "env"])?
             .unwrap_or_else(|| "production".into()))

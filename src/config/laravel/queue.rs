@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::Laravel;
-use super::error::{Found, SettingError};
+use super::error::{SettingError, SettingResult};
 use crate::config::overflow::CachedPayloads;
 use crate::connection::{DatabaseOptions, RedisOptions};
 use crate::queue::{
@@ -69,7 +69,7 @@ impl Laravel {
     /// # Errors
     ///
     /// It cannot be told.
-    pub fn default_queue_connection(&self) -> Found<Option<String>> {
+    pub fn default_queue_connection(&self) -> SettingResult<Option<String>> {
         self.text(&["queue", "default"])
     }
 
@@ -78,7 +78,7 @@ impl Laravel {
     /// # Errors
     ///
     /// They cannot be told.
-    pub fn queue_connections(&self) -> Found<Vec<String>> {
+    pub fn queue_connections(&self) -> SettingResult<Vec<String>> {
         self.names(&["queue", "connections"])
     }
 
@@ -95,7 +95,7 @@ impl Laravel {
     /// # Errors
     ///
     /// It cannot be told.
-    pub fn queue_driver(&self, name: &str) -> Found<Option<String>> {
+    pub fn queue_driver(&self, name: &str) -> SettingResult<Option<String>> {
         self.text(&["queue", "connections", name, "driver"])
     }
 
@@ -108,7 +108,7 @@ impl Laravel {
     /// # Source
     ///
     /// `Illuminate\Queue\Connectors\RedisConnector`, `DatabaseConnector`, `BeanstalkdConnector`, `SqsConnector`.
-    pub fn queue(&self, name: &str, prefix: Option<&str>) -> Found<QueueSettings> {
+    pub fn queue(&self, name: &str, prefix: Option<&str>) -> SettingResult<QueueSettings> {
         let path = ["queue", "connections", name];
         if self.at(&path)?.is_none() {
             return Err(self.missing(&path));
@@ -142,7 +142,7 @@ impl Laravel {
         })
     }
 
-    fn redis_queue(&self, name: &str, prefix: Option<&str>) -> Found<QueuePlace> {
+    fn redis_queue(&self, name: &str, prefix: Option<&str>) -> SettingResult<QueuePlace> {
         let of = |key: &'static str| ["queue", "connections", name, key];
         let redis = self
             .text(&of("connection"))?
@@ -171,7 +171,7 @@ impl Laravel {
         })
     }
 
-    fn database_queue(&self, name: &str) -> Found<QueuePlace> {
+    fn database_queue(&self, name: &str) -> SettingResult<QueuePlace> {
         let of = |key: &'static str| ["queue", "connections", name, key];
         let database = self.database(self.text(&of("connection"))?.as_deref())?;
         let table = self.text(&of("table"))?.filter(|table| !table.is_empty());
@@ -187,7 +187,7 @@ impl Laravel {
         })
     }
 
-    fn beanstalkd_queue(&self, name: &str) -> Found<QueuePlace> {
+    fn beanstalkd_queue(&self, name: &str) -> SettingResult<QueuePlace> {
         let of = |key: &'static str| ["queue", "connections", name, key];
         let host = self.text(&of("host"))?.filter(|host| !host.is_empty());
         let defaults = BeanstalkdOptions::default();
@@ -215,9 +215,9 @@ impl Laravel {
         })
     }
 
-    fn sqs_queue(&self, name: &str) -> Found<QueuePlace> {
+    fn sqs_queue(&self, name: &str) -> SettingResult<QueuePlace> {
         let of = |key: &'static str| ["queue", "connections", name, key];
-        let filled = |key| -> Found<Option<String>> {
+        let filled = |key| -> SettingResult<Option<String>> {
             Ok(self.text(&of(key))?.filter(|text| !text.is_empty()))
         };
         // As in Laravel, a key without its secret is none.
@@ -242,9 +242,9 @@ impl Laravel {
         })
     }
 
-    fn sqs_overflow(&self, name: &str) -> Found<Option<Overflow>> {
+    fn sqs_overflow(&self, name: &str) -> SettingResult<Option<Overflow>> {
         let path = |key: &'static str| ["queue", "connections", name, "overflow", key];
-        let is_on = |key, default| -> Found<bool> {
+        let is_on = |key, default| -> SettingResult<bool> {
             Ok(match self.at(&path(key))? {
                 Some(Value::Bool(is_on)) => *is_on,
                 Some(Value::Number(number)) => number.as_i64() != Some(0),
@@ -268,7 +268,7 @@ impl Laravel {
         }))
     }
 
-    fn failover_queue(&self, name: &str) -> Found<QueuePlace> {
+    fn failover_queue(&self, name: &str) -> SettingResult<QueuePlace> {
         let path = ["queue", "connections", name, "connections"];
         let wrong = |found: String| SettingError::Wrong {
             path: path.join("."),
@@ -293,7 +293,7 @@ impl Laravel {
     }
 
     /// How long a reservation lives: 60 seconds if the setting is missing or null, as in Laravel's connectors.
-    fn retry_after(&self, name: &str) -> Found<Duration> {
+    fn retry_after(&self, name: &str) -> SettingResult<Duration> {
         let seconds = self.number(&["queue", "connections", name, "retry_after"])?;
         let seconds = seconds.unwrap_or(60);
         Ok(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::context::place_of_context;
-use super::error::Found;
+use super::error::SettingResult;
 use super::url::{Connection, Kind};
 use super::{Laravel, sentinel};
 use crate::connection::{RedisAddress, RedisOptions, Sentinels, TlsOptions};
@@ -23,7 +23,7 @@ impl Laravel {
     /// # Errors
     ///
     /// They cannot be told.
-    pub fn redis_connections(&self) -> Found<Vec<String>> {
+    pub fn redis_connections(&self) -> SettingResult<Vec<String>> {
         let mut names = self.names(&["database", "redis"])?;
         names.retain(|name| !matches!(&**name, "client" | "options" | "clusters"));
         let mut clusters = self.clusters()?;
@@ -41,7 +41,7 @@ impl Laravel {
     /// # Source
     ///
     /// `Illuminate\Redis\RedisManager`, `Illuminate\Redis\Connectors\PhpRedisConnector`.
-    pub fn redis(&self, name: &str) -> Found<RedisSettings> {
+    pub fn redis(&self, name: &str) -> SettingResult<RedisSettings> {
         self.prefixed_redis(name, None)
     }
 
@@ -51,17 +51,21 @@ impl Laravel {
         &self,
         name: &str,
         prefix: &str,
-    ) -> Found<RedisSettings> {
+    ) -> SettingResult<RedisSettings> {
         let of_connection = self.at(&["database", "redis", name, "prefix"])?;
         let is_set = of_connection.is_some() && (self.is_at_least(9, 12) || self.is_predis()?);
         self.prefixed_redis(name, (!is_set).then_some(prefix))
     }
 
-    pub(super) fn is_predis(&self) -> Found<bool> {
+    pub(super) fn is_predis(&self) -> SettingResult<bool> {
         Ok(self.text(&["database", "redis", "client"])?.as_deref() == Some("predis"))
     }
 
-    pub(super) fn prefixed_redis(&self, name: &str, prefix: Option<&str>) -> Found<RedisSettings> {
+    pub(super) fn prefixed_redis(
+        &self,
+        name: &str,
+        prefix: Option<&str>,
+    ) -> SettingResult<RedisSettings> {
         // A single server of the same name counts more.
         if self.at(&["database", "redis", name])?.is_none()
             && let Some(cluster) = self.redis_cluster(name, prefix)?
@@ -115,7 +119,11 @@ impl Laravel {
     }
 
     /// User, password and database of a connection.
-    fn redis_login(&self, connection: &Connection<'_>, is_predis: bool) -> Found<RedisOptions> {
+    fn redis_login(
+        &self,
+        connection: &Connection<'_>,
+        is_predis: bool,
+    ) -> SettingResult<RedisOptions> {
         // A password that looks like a number came as one out of a URL; then no user name is sent with it.
         let password = connection.fields.get("password");
         let has_text_password = password.is_some_and(|password| !password.is_number());
@@ -131,7 +139,7 @@ impl Laravel {
         })
     }
 
-    fn redis_tls(&self, connection: &Connection<'_>, is_predis: bool) -> Found<TlsOptions> {
+    fn redis_tls(&self, connection: &Connection<'_>, is_predis: bool) -> SettingResult<TlsOptions> {
         let (first, rest) = place_of_context(is_predis);
         let context = connection.fields.get(first);
         let context = context.and_then(|context| {
@@ -142,7 +150,7 @@ impl Laravel {
         self.tls_of_context(context, &path)
     }
 
-    fn redis_fields(&self, name: &str) -> Found<Map<String, Value>> {
+    fn redis_fields(&self, name: &str) -> SettingResult<Map<String, Value>> {
         let path = ["database", "redis", name];
         match self.at(&path)? {
             Some(Value::Object(fields))
@@ -169,7 +177,7 @@ impl Laravel {
         fields: &Map<String, Value>,
         prefix: Option<&str>,
         is_predis: bool,
-    ) -> Found<Map<String, Value>> {
+    ) -> SettingResult<Map<String, Value>> {
         let global = self.at(&["database", "redis", "options"])?;
         let own = fields.get("options");
         let mut options = Map::new();
@@ -188,8 +196,8 @@ impl Laravel {
 
 /// Path and value of an option that changes the bytes of values.
 pub(super) fn encoded(
-    option: impl Fn(&'static str) -> Found<Option<String>>,
-) -> Found<Option<(String, String)>> {
+    option: impl Fn(&'static str) -> SettingResult<Option<String>>,
+) -> SettingResult<Option<(String, String)>> {
     for key in ["serializer", "compression"] {
         let value = option(key)?;
         if let Some(value) = value.filter(|value| !matches!(&**value, "" | "0" | "none")) {
@@ -200,7 +208,7 @@ pub(super) fn encoded(
 }
 
 /// Where a connection says that its server is.
-fn address(connection: &Connection<'_>) -> Found<RedisAddress> {
+fn address(connection: &Connection<'_>) -> SettingResult<RedisAddress> {
     let host = connection.text("host")?;
     let host = host.unwrap_or_else(|| "127.0.0.1".into());
     let port = connection.port(6379)?;

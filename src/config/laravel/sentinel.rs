@@ -5,7 +5,7 @@
 use serde_json::{Map, Value};
 
 use super::Laravel;
-use super::error::{Found, SettingError};
+use super::error::{SettingError, SettingResult};
 use super::url::{Connection, Kind};
 use crate::connection::{RedisAddress, RedisOptions, SentinelServer, Sentinels};
 
@@ -47,7 +47,7 @@ impl Laravel {
         name: &str,
         fields: &Map<String, Value>,
         options: &Map<String, Value>,
-    ) -> Found<Sentinels> {
+    ) -> SettingResult<Sentinels> {
         let path = |key| ["database", "redis", name, key];
         let option = |key| match options.get(key) {
             Some(value) => self.scalar(value, &["database", "redis", "options", key]),
@@ -80,7 +80,7 @@ impl Laravel {
         })
     }
 
-    fn server_at(&self, name: &str, url: &Value) -> Found<SentinelServer> {
+    fn server_at(&self, name: &str, url: &Value) -> SettingResult<SentinelServer> {
         let url = self.scalar(url, &["database", "redis", name, "url"])?;
         let mut options = RedisOptions::default();
         let applied = options.apply_url(&url.unwrap_or_default());
@@ -108,7 +108,11 @@ impl Laravel {
     }
 
     /// The servers of one element of a list, whose host may be several with commas in between.
-    fn listed_servers(&self, name: &str, fields: Map<String, Value>) -> Found<Vec<SentinelServer>> {
+    fn listed_servers(
+        &self,
+        name: &str,
+        fields: Map<String, Value>,
+    ) -> SettingResult<Vec<SentinelServer>> {
         let server = Connection::new(self, ["database", "redis", name], Kind::Redis, fields)?;
         let host = server.filled("host")?;
         let host = host.unwrap_or_else(|| "127.0.0.1".into());
@@ -133,7 +137,7 @@ impl Laravel {
     pub(super) fn sentinels_in_fields(
         &self,
         connection: &Connection<'_>,
-    ) -> Found<Option<Sentinels>> {
+    ) -> SettingResult<Option<Sentinels>> {
         if self.text(&["database", "redis", "client"])?.as_deref() != Some(CLIENT) {
             return Ok(None);
         }
@@ -177,7 +181,7 @@ fn servers(
     has_tls: bool,
     (username, password): &(Option<String>, Option<String>),
     path: &[&str],
-) -> Found<Vec<SentinelServer>> {
+) -> SettingResult<Vec<SentinelServer>> {
     let hosts = text.split([',', ';']).map(str::trim);
     let hosts = hosts.filter(|host| !host.is_empty());
     let servers = hosts.map(|host| {

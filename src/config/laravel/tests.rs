@@ -39,7 +39,7 @@ fn workers_may_print_times_of_another_zone() {
     }
 }
 
-fn redis(version: &str, connection: &Value, options: &Value) -> Found<RedisSettings> {
+fn redis(version: &str, connection: &Value, options: &Value) -> SettingResult<RedisSettings> {
     let config = json!({"database": {"redis": {"client": "phpredis", "options": options, "default": connection}}});
     laravel(version, config).redis("default")
 }

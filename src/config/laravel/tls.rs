@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::Laravel;
-use super::error::{Found, SettingError};
+use super::error::{SettingError, SettingResult};
 
 /// What a database connection says of TLS, as text.
 #[derive(Default)]
@@ -20,7 +20,11 @@ impl Laravel {
     /// # Source
     ///
     /// php-src, `ext/pdo_mysql/mysql_driver.c` (`pdo_mysql_handle_factory`) and `mysqlnd_vio.c` (`enable_ssl`).
-    pub(super) fn mysql_tls(&self, options: Option<&Value>, connection: &str) -> Found<Tls> {
+    pub(super) fn mysql_tls(
+        &self,
+        options: Option<&Value>,
+        connection: &str,
+    ) -> SettingResult<Tls> {
         let path = |name| ["database", "connections", connection, "options", name];
         let Some(options) = options else {
             return Ok(Tls::default());
@@ -31,7 +35,7 @@ impl Laravel {
             let value = options.get(number);
             let text = value.map(|value| self.scalar(value, &path(name)));
             // Null counts as set, and is as good as an empty text.
-            Found::Ok(text.transpose()?.map(Option::unwrap_or_default))
+            SettingResult::Ok(text.transpose()?.map(Option::unwrap_or_default))
         };
         for (name, number) in [
             ("PDO::MYSQL_ATTR_SSL_CAPATH", "1010"),

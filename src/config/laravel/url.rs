@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::Laravel;
-use super::error::{Found, SettingError};
+use super::error::{SettingError, SettingResult};
 use crate::connection;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl<'a> Connection<'a> {
         path: [&'a str; 3],
         kind: Kind,
         fields: Map<String, Value>,
-    ) -> Found<Self> {
+    ) -> SettingResult<Self> {
         let mut connection = Self {
             laravel,
             path,
@@ -59,7 +59,7 @@ impl<'a> Connection<'a> {
         [section, group, name, key]
     }
 
-    fn raw(&self, key: &'a str) -> Found<Option<String>> {
+    fn raw(&self, key: &'a str) -> SettingResult<Option<String>> {
         match self.fields.get(key) {
             Some(value) => self.laravel.scalar(value, &self.path_of(key)),
             None => Ok(None),
@@ -67,7 +67,7 @@ impl<'a> Connection<'a> {
     }
 
     /// A field as text.
-    pub(super) fn text(&self, key: &'a str) -> Found<Option<String>> {
+    pub(super) fn text(&self, key: &'a str) -> SettingResult<Option<String>> {
         match self.fields.get(key) {
             // Of several hosts of a database Laravel picks any.
             Some(Value::Array(several)) if self.kind == Kind::Database => match several.first() {
@@ -79,15 +79,15 @@ impl<'a> Connection<'a> {
     }
 
     /// A field as text, unless it is empty.
-    pub(super) fn filled(&self, key: &'a str) -> Found<Option<String>> {
+    pub(super) fn filled(&self, key: &'a str) -> SettingResult<Option<String>> {
         Ok(self.text(key)?.filter(|text| !text.is_empty()))
     }
 
-    pub(super) fn port(&self, default: u16) -> Found<u16> {
+    pub(super) fn port(&self, default: u16) -> SettingResult<u16> {
         self.port_at("port", default)
     }
 
-    pub(super) fn port_at(&self, key: &'a str, default: u16) -> Found<u16> {
+    pub(super) fn port_at(&self, key: &'a str, default: u16) -> SettingResult<u16> {
         match self.raw(key)?.filter(|text| !text.is_empty()) {
             None => Ok(default),
             Some(text) => text.trim().parse().map_err(|_| SettingError::Wrong {

@@ -85,7 +85,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 const MOST_HOPS: u32 = 5;
 
 /// What to do about an error.
-enum Next {
+enum Redirect {
     /// Another node serves the slot.
     Moved(Address),
     /// The slot is being moved to this node.
@@ -96,7 +96,7 @@ enum Next {
     Fail,
 }
 
-impl Next {
+impl Redirect {
     fn after(error: &Error, by: &Address) -> Self {
         let source = match error {
             Error::Connect { .. } => return Self::Wait { asks: true },
@@ -342,7 +342,7 @@ impl Cluster {
             hops += 1;
             let may_hop = hops <= MOST_HOPS;
             match next {
-                Next::Moved(to) => {
+                Redirect::Moved(to) => {
                     if let Some(slot) = slot {
                         self.topology.note_move(slot, to);
                     }
@@ -352,13 +352,13 @@ impl Cluster {
                         continue;
                     }
                 }
-                Next::Ask(to) if may_hop => {
+                Redirect::Ask(to) if may_hop => {
                     ask = Some(to);
                     continue;
                 }
-                Next::Ask(_) => {}
-                Next::Wait { asks } => self.note_stale(asks),
-                Next::Fail => {
+                Redirect::Ask(_) => {}
+                Redirect::Wait { asks } => self.note_stale(asks),
+                Redirect::Fail => {
                     self.note_stale(error.is_of_unknown_outcome());
                     if matches!(&error, Error::Command { source, .. } if source.is_timeout()) {
                         let silent = Unserved {
@@ -385,7 +385,7 @@ impl Cluster {
         command: &Cmd,
         script: Option<&Script>,
         ask: Option<Address>,
-    ) -> Result<Value, (Error, Next)> {
+    ) -> Result<Value, (Error, Redirect)> {
         let is_asking = ask.is_some();
         let found = async {
             let address = match ask {
@@ -397,9 +397,9 @@ impl Cluster {
         let (node, address) = found.await.map_err(|error: Error| {
             // Nothing was sent: the node may be gone.
             let next = if error.is_lost_connection() {
-                Next::Wait { asks: true }
+                Redirect::Wait { asks: true }
             } else {
-                Next::Fail
+                Redirect::Fail
             };
             (error, next)
         })?;
@@ -419,13 +419,13 @@ impl Cluster {
                 Ok(()) => send().await,
                 // The command itself was refused.
                 Err(error) if error.is_lost_connection() => {
-                    return Err((error, Next::Wait { asks: true }));
+                    return Err((error, Redirect::Wait { asks: true }));
                 }
                 Err(error) => Err(error),
             };
         }
         reply.map_err(|error| {
-            let next = Next::after(&error, &address);
+            let next = Redirect::after(&error, &address);
             (error, next)
         })
     }
@@ -453,11 +453,11 @@ impl Cluster {
         replies.map_err(|error| {
             // The next ones may need another node.
             self.is_stale.store(true, Ordering::Relaxed);
-            match Next::after(&error, &address) {
+            match Redirect::after(&error, &address) {
                 // Without a connection nothing was sent.
                 _ if matches!(error, Error::Connect { .. }) => error,
-                Next::Fail => error,
-                Next::Moved(_) | Next::Ask(_) | Next::Wait { .. } => Error::Unserved {
+                Redirect::Fail => error,
+                Redirect::Moved(_) | Redirect::Ask(_) | Redirect::Wait { .. } => Error::Unserved {
                     cluster: self.name.clone(),
                     source: Box::new(error),
                 },

@@ -892,19 +892,19 @@ fn a_problem_is_logged_once_until_there_were_many_others() {
 #[test]
 fn records_that_stay_are_added_up() {
     let left = |done| match done {
-        Done::All => Some(0),
-        Done::Left(left) => Some(left),
-        Done::Lost | Done::Unreachable(_) => None,
+        RelayResult::All => Some(0),
+        RelayResult::Left(left) => Some(left),
+        RelayResult::Lost | RelayResult::Unreachable(_) => None,
     };
     let rows = [
-        (Done::All, 0, Some(0)),
-        (Done::All, 2, Some(2)),
-        (Done::Left(3), 0, Some(3)),
-        (Done::Left(3), 2, Some(5)),
-        (Done::Lost, 2, None),
+        (RelayResult::All, 0, Some(0)),
+        (RelayResult::All, 2, Some(2)),
+        (RelayResult::Left(3), 0, Some(3)),
+        (RelayResult::Left(3), 2, Some(5)),
+        (RelayResult::Lost, 2, None),
     ];
     for (done, more, expected) in rows {
         assert_eq!(left(done.and_left(more)), expected, "{more} more");
     }
-    assert!(matches!(Done::All.and_left(0), Done::All));
+    assert!(matches!(RelayResult::All.and_left(0), RelayResult::All));
 }

@@ -41,7 +41,7 @@ pub(super) struct Datadog {
 
 /// Texts of the keys, before anything is made of them.
 #[derive(Default)]
-struct Found {
+struct TraceKeys {
     traceparent: Option<Box<str>>,
     sentry: Option<Box<str>>,
     b3: Option<Box<str>>,
@@ -57,7 +57,7 @@ impl TraceContext {
     }
 
     fn try_read(payload: &[u8]) -> Result<Self, JsonError> {
-        let (mut context, mut found) = (Self::default(), Found::default());
+        let (mut context, mut found) = (Self::default(), TraceKeys::default());
         let mut reader = Reader::new(payload)?;
         if reader.token()? == Token::Object {
             reader.members(|reader, name| context.member(&mut found, &name, reader))?;
@@ -68,7 +68,7 @@ impl TraceContext {
 
     fn member(
         &mut self,
-        found: &mut Found,
+        found: &mut TraceKeys,
         name: &str,
         reader: &mut Reader<'_>,
     ) -> Result<(), JsonError> {
@@ -93,7 +93,7 @@ impl TraceContext {
     }
 
     /// Picks the parent, and its state with it.
-    fn settle(&mut self, found: &Found) {
+    fn settle(&mut self, found: &TraceKeys) {
         let own = found.traceparent.as_deref();
         self.parent = own.and_then(SpanIds::of_traceparent);
         if self.parent.is_some() {
@@ -122,7 +122,7 @@ impl TraceContext {
     }
 }
 
-impl Found {
+impl TraceKeys {
     fn b3(&self) -> Option<SpanIds> {
         if let Some(b3) = &self.b3 {
             return SpanIds::of_pair(b3);

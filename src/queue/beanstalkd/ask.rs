@@ -46,14 +46,14 @@ pub(super) enum Outcome {
     /// The server's answer.
     Reply(Reply),
     /// A job is reserved.
-    Taken(Taken),
+    Taken(HeldJob),
     /// The job is not reserved any more; maybe the server was not even asked.
     Gone,
 }
 
 /// A job that is reserved.
 #[derive(Debug, Clone)]
-pub(super) struct Taken {
+pub(super) struct HeldJob {
     pub(super) ticket: Arc<[u8]>,
     pub(super) payload: Arc<[u8]>,
 }
@@ -70,7 +70,7 @@ pub(super) struct Lost {
 pub(super) type AnswerTo = oneshot::Sender<Result<Vec<Outcome>, Lost>>;
 
 /// Jobs that waits have taken, for the next pop.
-pub(super) type Caught = Arc<Mutex<Vec<Taken>>>;
+pub(super) type Caught = Arc<Mutex<Vec<HeldJob>>>;
 
 /// What others may know of a connection.
 #[derive(Debug, Default)]

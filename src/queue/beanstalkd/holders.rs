@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-use super::ask::{Act, Ask, Caught, Outcome, Taken, Turn};
+use super::ask::{Act, Ask, Caught, HeldJob, Outcome, Turn};
 use super::client::{Batch, Reply};
 use super::holder::{Holder, Runner};
 use super::options::BeanstalkdOptions;
@@ -158,7 +158,7 @@ impl Holders {
     }
 
     /// The jobs that waits have caught, for the next pop.
-    pub(super) fn caught(&self) -> MutexGuard<'_, Vec<Taken>> {
+    pub(super) fn caught(&self) -> MutexGuard<'_, Vec<HeldJob>> {
         // Every change is a single one.
         self.caught.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -199,7 +199,7 @@ impl Holders {
 /// What a server gave.
 #[derive(Debug, Default)]
 pub(super) struct Reserved {
-    pub(super) taken: Vec<Taken>,
+    pub(super) taken: Vec<HeldJob>,
     /// Why there are not more, if the server refused.
     pub(super) problem: Option<crate::queue::Refusal>,
 }

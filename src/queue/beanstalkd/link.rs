@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use super::ask::{Act, AnswerTo, Ask, Caught, Load, Lost, Outcome, Taken, Turn};
+use super::ask::{Act, AnswerTo, Ask, Caught, HeldJob, Load, Lost, Outcome, Turn};
 use super::client::{Batch, Reply, Verb, fields, time_left};
 use super::ticket::Ticket;
 use super::tube::Tube;
@@ -266,7 +266,7 @@ impl Link {
     }
 
     /// Notes a new reservation.
-    fn take(&mut self, id: u64, body: Vec<u8>, sent: Instant) -> Taken {
+    fn take(&mut self, id: u64, body: Vec<u8>, sent: Instant) -> HeldJob {
         let number = RESERVATIONS.fetch_add(1, Ordering::Relaxed);
         let ticket = Ticket {
             holder: self.holder,
@@ -285,7 +285,7 @@ impl Link {
         self.held.insert(id, reservation);
         self.load.held.store(self.held.len(), Ordering::Release);
         let payload = body.into();
-        Taken { ticket, payload }
+        HeldJob { ticket, payload }
     }
 
     /// Notes what a reply says about a reservation.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use super::ask::{Act, Outcome, Taken};
+use super::ask::{Act, HeldJob, Outcome};
 use super::client::{Reply, fields, time_left};
 use super::ticket::Ticket;
 use super::tube::Tube;
@@ -19,8 +19,8 @@ use crate::time::UnixSeconds;
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// A job that was reserved, and what the server tells of it.
-struct Found {
-    taken: Taken,
+struct DescribedJob {
+    taken: HeldJob,
     tube: String,
     attempts: u32,
     left: Duration,
@@ -79,7 +79,7 @@ impl BeanstalkdQueue {
         &self,
         queues: &[(&QueueName, Tube)],
         most: usize,
-    ) -> Result<Vec<Taken>, Error> {
+    ) -> Result<Vec<HeldJob>, Error> {
         let mut taken = Vec::new();
         for (queue, tube) in queues {
             if taken.len() >= most {
@@ -127,15 +127,15 @@ impl BeanstalkdQueue {
     }
 
     /// Asks the server about reserved jobs; those that are reserved no more are left out.
-    async fn describe(&self, taken: Vec<Taken>) -> Vec<Found> {
+    async fn describe(&self, taken: Vec<HeldJob>) -> Vec<DescribedJob> {
         if taken.is_empty() {
             return Vec::new();
         }
-        let about = |taken: &Taken| (Ticket::read(&taken.ticket), Act::Stats);
+        let about = |taken: &HeldJob| (Ticket::read(&taken.ticket), Act::Stats);
         let about: Vec<_> = taken.iter().map(about).collect();
         let outcomes = self.holders.act(&about).await;
         let found = taken.into_iter().zip(&outcomes);
-        let found: Vec<Found> = found
+        let found: Vec<DescribedJob> = found
             .filter_map(|(taken, outcome)| described(taken, outcome))
             .collect();
         let lost = about.len() - found.len();
@@ -225,7 +225,7 @@ fn queue_of(queues: &[(&QueueName, Tube)], tube: &str) -> Option<QueueName> {
     queue.map(|(queue, _)| (*queue).clone())
 }
 
-fn described(taken: Taken, outcome: &Outcome) -> Option<Found> {
+fn described(taken: HeldJob, outcome: &Outcome) -> Option<DescribedJob> {
     let Outcome::Reply(Reply::Ok(body)) = outcome else {
         return None;
     };
@@ -235,7 +235,7 @@ fn described(taken: Taken, outcome: &Outcome) -> Option<Found> {
     let left = time_left(&fields)?;
     let age: u32 = fields.get("age")?.parse().ok()?;
     let is_reserved = fields.get("state") == Some(&"reserved");
-    is_reserved.then(|| Found {
+    is_reserved.then(|| DescribedJob {
         taken,
         tube,
         attempts: u32::try_from(attempts.max(1)).unwrap_or(u32::MAX),
@@ -247,9 +247,9 @@ fn described(taken: Taken, outcome: &Outcome) -> Option<Found> {
 /// The job, if it is of one of these tubes.
 fn reserved_job(
     queues: &[(&QueueName, Tube)],
-    found: Found,
+    found: DescribedJob,
     now: UnixSeconds,
-) -> Result<ReservedJob, Taken> {
+) -> Result<ReservedJob, HeldJob> {
     let Some(queue) = queue_of(queues, &found.tube) else {
         return Err(found.taken);
     };

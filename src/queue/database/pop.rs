@@ -15,7 +15,7 @@ use crate::time::UnixSeconds;
 const FIRST_WINDOW: usize = 8;
 
 /// A row that was reserved.
-struct Taken {
+struct ReservedRow {
     ticket: Ticket,
     /// The column can hold no higher number of attempts.
     is_last: bool,
@@ -166,7 +166,7 @@ impl DatabaseQueue {
         ids: Option<&[i64]>,
         max: NonZeroUsize,
         now: UnixSeconds,
-    ) -> Result<Vec<Taken>, Failure> {
+    ) -> Result<Vec<ReservedRow>, Failure> {
         let among = ids.map_or_else(String::new, |ids| {
             format!(" and \"id\" in ({})", Table::list(ids))
         });
@@ -187,9 +187,9 @@ impl DatabaseQueue {
                 repeated(reserve).await?
             }
         };
-        let mut taken: Vec<Taken> = rows
+        let mut taken: Vec<ReservedRow> = rows
             .into_iter()
-            .map(|row| Taken {
+            .map(|row| ReservedRow {
                 ticket: Ticket {
                     id: number(&row, 0),
                     attempts: number(&row, 1),
@@ -277,7 +277,7 @@ impl DatabaseQueue {
     fn job(
         &self,
         queue: &QueueName,
-        taken: Taken,
+        taken: ReservedRow,
         now: UnixSeconds,
         choice: Option<usize>,
     ) -> ReservedJob {

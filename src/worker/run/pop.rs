@@ -11,7 +11,7 @@ use crate::queue::{Popped, QueueName, ReservedJob};
 use crate::shown::{rounded, with_causes};
 use crate::worker::attempt::Executor;
 use crate::worker::event::{Event, Looping};
-use crate::worker::intake::{BEHIND_OTHERS, Found};
+use crate::worker::intake::{BEHIND_OTHERS, PopCounts};
 use crate::worker::limits::LIMITS_EVERY;
 use crate::worker::run::Run;
 use crate::worker::select::Selector;
@@ -154,7 +154,7 @@ impl Run {
             }
         };
         self.retry.succeed();
-        let found = Found {
+        let found = PopCounts {
             taken: popped.jobs.len(),
             has_moved: popped.migrated > 0 || !popped.quarantined.is_empty() || popped.is_cut,
             was_quiet,

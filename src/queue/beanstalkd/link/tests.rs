@@ -29,7 +29,7 @@ fn reserve(link: &mut Link, most: usize) -> oneshot::Receiver<Result<Vec<Outcome
     ask(link, Ask::Reserve { tube, most })
 }
 
-fn taken(outcomes: &mut oneshot::Receiver<Result<Vec<Outcome>, Lost>>) -> Vec<Taken> {
+fn taken(outcomes: &mut oneshot::Receiver<Result<Vec<Outcome>, Lost>>) -> Vec<HeldJob> {
     let outcomes = outcomes.try_recv().unwrap().unwrap();
     let taken = outcomes.into_iter().filter_map(|outcome| match outcome {
         Outcome::Taken(taken) => Some(taken),
@@ -53,7 +53,7 @@ fn a_pop_of_any_number_of_jobs_takes_two_round_trips() {
     receive(&mut link, "WATCHING 2\r\nWATCHING 1\r\n");
     receive(&mut link, &replies.concat());
     let jobs = taken(&mut outcomes);
-    let about = |taken: &Taken| (Ticket::read(&taken.ticket).unwrap(), Act::Stats);
+    let about = |taken: &HeldJob| (Ticket::read(&taken.ticket).unwrap(), Act::Stats);
     let stats: Vec<_> = jobs.iter().map(about).collect();
     let _outcomes = ask(&mut link, Ask::Held(stats));
     let expected: Vec<String> = (0..1000).map(|id| format!("stats-job {id}\r\n")).collect();
@@ -73,7 +73,7 @@ fn jobs_in_use_are_touched_in_time_and_others_released_at_their_end() {
         "RESERVED 1 1\r\na\r\nRESERVED 2 1\r\nb\r\nRESERVED 3 1\r\nc\r\n",
     );
     let mut jobs = taken(&mut outcomes);
-    let about = |taken: &Taken| (Ticket::read(&taken.ticket).unwrap(), Act::Stats);
+    let about = |taken: &HeldJob| (Ticket::read(&taken.ticket).unwrap(), Act::Stats);
     let _outcomes = ask(&mut link, Ask::Held(jobs.iter().map(about).collect()));
     for left in ["-3", "60", "0"] {
         let told = format!("---\nttr: 60\ntime-left: {left}\n");

@@ -80,30 +80,30 @@ impl Deadlines {
     }
 
     /// Notes that the worker cuts its jobs short; `has_end` says whether this one has ended for good.
-    pub(super) fn cut(&mut self, has_end: bool, now: Instant) -> Next {
+    pub(super) fn cut(&mut self, has_end: bool, now: Instant) -> AttemptStep {
         if has_end {
             // The job will not run again: work that is cut off now would never be done.
             self.has_time = true;
             let last = now + BEHIND_THE_END;
             self.deadline = Some(self.deadline.map_or(last, |it| it.min(last)));
-            return Next::Wait;
+            return AttemptStep::Wait;
         }
         self.is_cut = true;
         self.deadline = Some(now + DEATH);
-        Next::Kill
+        AttemptStep::Kill
     }
 
     /// Notes that the deadline has passed.
-    pub(super) fn pass_deadline(&mut self, now: Instant) -> Next {
+    pub(super) fn pass_deadline(&mut self, now: Instant) -> AttemptStep {
         if self.is_cut {
-            return Next::GiveUp;
+            return AttemptStep::GiveUp;
         }
         self.is_cut = self.has_time;
         self.deadline = self.has_time.then(|| now + DEATH);
         if self.has_time {
-            Next::Kill
+            AttemptStep::Kill
         } else {
-            Next::KillForTimeout
+            AttemptStep::KillForTimeout
         }
     }
 }
@@ -120,7 +120,7 @@ pub(super) enum Wake {
 
 /// What to do with the process of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum AttemptStep {
     /// Let it go on.
     Wait,
     /// Kill it, because the worker stops.
@@ -141,7 +141,10 @@ mod tests {
         let began = Instant::now();
         let mut deadlines = Deadlines::new(Some(S(60)), began);
         assert_eq!(deadlines.deadline, Some(began + S(70)));
-        assert_eq!(deadlines.pass_deadline(began + S(70)), Next::KillForTimeout);
+        assert_eq!(
+            deadlines.pass_deadline(began + S(70)),
+            AttemptStep::KillForTimeout
+        );
         // Its end is reported, however long it takes.
         assert_eq!(deadlines.deadline, None);
         assert!(!deadlines.is_cut());
@@ -166,23 +169,23 @@ mod tests {
     fn a_job_that_has_not_ended_is_killed_at_the_stop_deadline_and_given_up_after_that() {
         let now = Instant::now();
         let mut deadlines = Deadlines::new(Some(S(60)), now);
-        assert_eq!(deadlines.cut(false, now + S(9)), Next::Kill);
+        assert_eq!(deadlines.cut(false, now + S(9)), AttemptStep::Kill);
         assert!(deadlines.is_cut());
         assert_eq!(deadlines.deadline, Some(now + S(9) + DEATH));
-        assert_eq!(deadlines.pass_deadline(now + S(14)), Next::GiveUp);
+        assert_eq!(deadlines.pass_deadline(now + S(14)), AttemptStep::GiveUp);
     }
 
     #[test]
     fn a_job_that_has_ended_may_do_what_follows_before_it_is_killed() {
         let now = Instant::now();
         let mut deadlines = Deadlines::new(None, now);
-        assert_eq!(deadlines.cut(true, now), Next::Wait);
+        assert_eq!(deadlines.cut(true, now), AttemptStep::Wait);
         assert!(!deadlines.is_cut());
         assert_eq!(deadlines.deadline, Some(now + BEHIND_THE_END));
         let then = now + BEHIND_THE_END;
-        assert_eq!(deadlines.pass_deadline(then), Next::Kill);
+        assert_eq!(deadlines.pass_deadline(then), AttemptStep::Kill);
         assert!(deadlines.is_cut());
-        assert_eq!(deadlines.pass_deadline(then + DEATH), Next::GiveUp);
+        assert_eq!(deadlines.pass_deadline(then + DEATH), AttemptStep::GiveUp);
         // Its own timeout may come first.
         let mut deadlines = Deadlines::new(Some(S(1)), now);
         deadlines.cut(true, now + S(10));

@@ -24,7 +24,7 @@ use crate::worker::attempt::decide::Rules;
 use crate::worker::attempt::ending::{Ending, Heard};
 use crate::worker::attempt::outcome::Outcome;
 use crate::worker::attempt::php::course::{PhpAttempt, RunEnd};
-use crate::worker::attempt::php::deadlines::{Deadlines, Next, Wake};
+use crate::worker::attempt::php::deadlines::{AttemptStep, Deadlines, Wake};
 use crate::worker::attempt::php::judged::{Judged, log_judged};
 use crate::worker::attempt::shared::TaskEnd;
 use crate::worker::gauge::Held;
@@ -143,13 +143,13 @@ impl Attempt {
                 Wake::Deadline => deadlines.pass_deadline(Instant::now()),
             };
             match next {
-                Next::Wait => {}
-                Next::Kill => run.kill(),
-                Next::KillForTimeout => {
+                AttemptStep::Wait => {}
+                AttemptStep::Kill => run.kill(),
+                AttemptStep::KillForTimeout => {
                     run.kill();
                     course.has_timed_out = true;
                 }
-                Next::GiveUp => return RunEnd::Cut,
+                AttemptStep::GiveUp => return RunEnd::Cut,
             }
         }
     }
