@@ -19,6 +19,14 @@ impl UnixSeconds {
     }
 }
 
+/// Longest wait that is kept: no moment of a clock overflows when it is added.
+const LONGEST: u64 = 100 * 366 * 86_400;
+
+/// Seconds as payloads and settings give them: none if they are negative, and at most a hundred years.
+pub fn seconds(seconds: impl TryInto<u64>) -> Duration {
+    Duration::from_secs(seconds.try_into().unwrap_or(0).min(LONGEST))
+}
+
 impl fmt::Display for UnixSeconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0, f)
@@ -64,7 +72,7 @@ impl Clock {
     /// Whole seconds from the current one to `moment`, as Laravel counts waits; zero if it is now or past.
     pub fn until_whole(self, moment: UnixSeconds) -> Duration {
         let left = moment.0.saturating_sub(self.now().0);
-        Duration::from_secs(u64::try_from(left).unwrap_or(0))
+        seconds(left)
     }
 
     /// How long until `moment` is reached; zero if it is now or past.
@@ -74,11 +82,9 @@ impl Clock {
                 let since = SystemTime::now()
                     .duration_since(UNIX_EPOCH)
                     .unwrap_or_default();
-                Duration::from_secs(u64::try_from(moment.0).unwrap_or(0)).saturating_sub(since)
+                seconds(moment.0).saturating_sub(since)
             }
-            Self::Fixed(now) => {
-                Duration::from_secs(u64::try_from(moment.0.saturating_sub(now.0)).unwrap_or(0))
-            }
+            Self::Fixed(now) => seconds(moment.0.saturating_sub(now.0)),
         }
     }
 }

@@ -80,7 +80,7 @@ impl RateLimiter {
     pub async fn available_in(&self, key: &str) -> Result<Duration, Error> {
         let end = self.cache.get(&timer(&clean(key))).await?;
         let left = end.map_or(0, |end| to_int(&end).saturating_sub(self.clock.now().0));
-        Ok(Duration::from_secs(u64::try_from(left).unwrap_or(0)))
+        Ok(crate::time::seconds(left))
     }
 
     /// Deletes count and span.

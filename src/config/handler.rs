@@ -1,13 +1,11 @@
 //! What a mapping does with its jobs: `handler = ..`.
 
+#[cfg(feature = "http")]
+use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
-#[cfg(feature = "http")]
-use std::time::Duration;
-
-use serde::Deserialize;
 
 #[cfg(feature = "http")]
 use crate::handler::{HttpOptions, SecretSource};
@@ -143,7 +141,7 @@ impl HandlerKeys {
         let timeout = self.timeout.filter(|seconds| *seconds > 0);
         Ok(HandlerTable::Http(HttpOptions {
             url: self.http.unwrap_or_default(),
-            timeout: timeout.map(Duration::from_secs),
+            timeout: timeout.map(crate::time::seconds),
             headers: self.headers.unwrap_or_default(),
             headers_env: self.headers_env.unwrap_or_default(),
             secret,

@@ -57,10 +57,10 @@ pub fn pool_options(
         rest: worker.rest,
         max_time: Some(table.max_time.unwrap_or(3600))
             .filter(|seconds| *seconds > 0)
-            .map(Duration::from_secs),
+            .map(crate::time::seconds),
         failer: failed_jobs.map(FailedJobs::provider),
         worker: options.as_object().cloned().unwrap_or_default(),
-        boot: Duration::from_secs(boot),
+        boot: crate::time::seconds(boot),
         retry_after: (connection(config, worker.connection.as_str()).ok())
             .and_then(|connection| connection.retry_after()),
         once: worker.stop.once,

@@ -300,7 +300,7 @@ impl Planned {
             .map_err(|error| no(with_causes(&error)))?;
         let display_name = unique.display_name.as_deref();
         let name = name::unique_lock(services.version, class, display_name, &unique.id);
-        let ttl = Duration::from_secs(u64::try_from(unique.seconds).unwrap_or(0));
+        let ttl = crate::time::seconds(unique.seconds);
         let kept = match cache.lock_place(&name) {
             Some(place) if can_claim(&place) => Kept::OnQueue(place),
             _ if cache.is_shared() => Kept::Elsewhere,

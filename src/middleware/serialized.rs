@@ -150,7 +150,7 @@ impl Properties<'_> {
 
     fn seconds(&self, name: &str) -> Result<Option<Duration>, NotInRust> {
         let seconds = self.int(name)?;
-        Ok(seconds.map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0))))
+        Ok(seconds.map(crate::time::seconds))
     }
 
     fn text(&self, name: &str) -> Result<Option<String>, NotInRust> {

@@ -199,7 +199,7 @@ impl FollowUpRelay {
         let what = "take a lock";
         let cache = self.cache(&lock.store, what)?;
         let failed = |error: crate::cache::Error| (what, with_causes(&error));
-        let ttl = Duration::from_secs(lock.seconds);
+        let ttl = crate::time::seconds(lock.seconds);
         let handle = cache.lock(&*lock.name, &*lock.owner, ttl);
         if handle.acquire().await.map_err(failed)? {
             return Ok(true);

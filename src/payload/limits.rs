@@ -54,7 +54,7 @@ impl Backoff {
     pub fn parse(list: &str) -> Self {
         Self(
             list.split(',')
-                .map(|seconds| seconds_from(int_of(seconds)))
+                .map(|seconds| crate::time::seconds(int_of(seconds)))
                 .collect(),
         )
     }
@@ -63,20 +63,20 @@ impl Backoff {
     pub(super) fn read(reader: &mut Reader<'_>) -> Result<Option<Self>, JsonError> {
         match reader.token()? {
             Token::Text(list) => Ok(Some(Self::parse(list))),
-            Token::Int(seconds) => Ok(Some(Self::constant(seconds_from(seconds)))),
-            Token::Bool(is) => Ok(Some(Self::constant(seconds_from(i64::from(is))))),
+            Token::Int(seconds) => Ok(Some(Self::constant(crate::time::seconds(seconds)))),
+            Token::Bool(is) => Ok(Some(Self::constant(crate::time::seconds(i64::from(is))))),
             Token::Float(seconds) =>
             {
                 #[expect(
                     clippy::cast_possible_truncation,
                     reason = "PHP truncates; the cast saturates"
                 )]
-                Ok(Some(Self::constant(seconds_from(seconds as i64))))
+                Ok(Some(Self::constant(crate::time::seconds(seconds as i64))))
             }
             Token::Array => {
                 let mut waits = Vec::new();
                 reader.elements(|reader| {
-                    waits.push(seconds_from(reader.int()?.unwrap_or(0)));
+                    waits.push(crate::time::seconds(reader.int()?.unwrap_or(0)));
                     Ok(())
                 })?;
                 Ok((!waits.is_empty()).then_some(Self(waits)))
@@ -105,15 +105,6 @@ impl Backoff {
             .copied()
             .unwrap_or_default()
     }
-}
-
-fn seconds_from(seconds: i64) -> Duration {
-    Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
-}
-
-/// Converts Laravel's seconds to a timeout; negative ones mean none.
-pub(super) fn timeout_from(seconds: i64) -> Duration {
-    seconds_from(seconds)
 }
 
 #[cfg(test)]

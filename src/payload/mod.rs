@@ -67,9 +67,8 @@ pub use version::VersionError;
 
 use crate::php::{self, Value};
 use crate::shown::name;
-use crate::time::UnixSeconds;
+use crate::time::{UnixSeconds, seconds};
 use json::{JsonError, Reader, Token};
-use limits::timeout_from;
 
 macro_rules! text_newtype {
     ($(#[$doc:meta])* $name:ident) => {
@@ -298,7 +297,7 @@ impl Payload {
                 max_exceptions: fields.max_exceptions,
                 fail_on_timeout: fields.fail_on_timeout,
                 backoff: fields.backoff.or(fields.delay),
-                timeout: fields.timeout.map(timeout_from),
+                timeout: fields.timeout.map(seconds),
                 retry_until: fields.retry_until.or(fields.timeout_at).map(UnixSeconds),
             },
             tags: fields.tags,
@@ -580,6 +579,8 @@ mod tests {
             (r#""retryUntil":1.8e9,"timeoutAt":9"#, Limits { retry_until: Some(UnixSeconds(1_800_000_000)), ..Limits::default() }),
             (r#""failOnTimeout":true,"maxExceptions":2"#, Limits { fail_on_timeout: true, max_exceptions: Some(2), ..Limits::default() }),
             (r#""timeout":-5"#, Limits { timeout: Some(seconds(0)), ..Limits::default() }),
+            (r#""timeout":9223372036854775807"#, Limits { timeout: Some(seconds(3_162_240_000)), ..Limits::default() }),
+            (r#""backoff":1e300"#, Limits { backoff: Some(Backoff::constant(seconds(3_162_240_000))), ..Limits::default() }),
         ];
         for (fields, expected) in rows {
             assert_eq!(with(fields), expected, "{fields}");

@@ -8,7 +8,7 @@ use crate::config::{Config, Connection};
 use crate::payload::Backoff;
 use crate::queue::QueueName;
 use crate::telemetry::Endpoint;
-use crate::time::Clock;
+use crate::time::{Clock, seconds};
 use crate::worker::{Defaults, StopRules, WorkerOptions};
 
 /// Arguments of `queue:work`, as given.
@@ -161,11 +161,6 @@ fn threads(text: &str) -> Result<NonZeroUsize, String> {
         .ok()
         .filter(|number: &NonZeroUsize| number.get() <= MOST_THREADS);
     number.ok_or_else(|| format!("expected a number from 1 to {MOST_THREADS}"))
-}
-
-/// Seconds as a duration of at most a hundred years, so that adding it to a time cannot overflow.
-fn seconds(seconds: u64) -> Duration {
-    Duration::from_secs(seconds.min(100 * 366 * 86_400))
 }
 
 /// Hides an option that lets the worker end by itself, or does nothing but in `queue:work`.

@@ -1,7 +1,6 @@
 //! A connection on Redis: its server, and the queues there.
 
 use std::num::NonZeroUsize;
-use std::time::Duration;
 
 use crate::app::Version;
 use crate::config::file::ConnectionTable;
@@ -75,7 +74,7 @@ pub(super) fn queue(
     let defaults = match of_app {
         Some(of_app) => of_app,
         None => RedisQueueOptions {
-            retry_after: Some(Duration::from_secs(
+            retry_after: Some(crate::time::seconds(
                 config
                     .number("REDIS_QUEUE_RETRY_AFTER", seconds)?
                     .unwrap_or(90),
@@ -88,7 +87,7 @@ pub(super) fn queue(
         connection: ConnectionName::from(name),
         retry_after: table
             .retry_after
-            .map(Duration::from_secs)
+            .map(crate::time::seconds)
             .or(defaults.retry_after),
         notify: table.notify.unwrap_or(defaults.notify),
         migration_batch: table

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
-use std::time::Duration;
 
 use super::{Connection, redis};
 use crate::config::cluster;
@@ -139,7 +138,7 @@ fn database_queue(
     of_app: DatabaseQueueOptions,
 ) -> Result<DatabaseQueueOptions, Error> {
     only_redis(name, table.first_of_server(), "in a database")?;
-    let retry_after = table.retry_after.map(Duration::from_secs);
+    let retry_after = table.retry_after.map(crate::time::seconds);
     Ok(DatabaseQueueOptions {
         retry_after: retry_after.unwrap_or(of_app.retry_after),
         look_ahead: table
@@ -161,7 +160,7 @@ fn beanstalkd_queue(
     // The server makes one second of none.
     let retry_after = table
         .retry_after
-        .map(|seconds| Duration::from_secs(seconds.max(1)));
+        .map(|seconds| crate::time::seconds(seconds.max(1)));
     Ok(BeanstalkdOptions {
         host: table.host.clone().unwrap_or(of_app.host),
         port: table.port.unwrap_or(of_app.port),
@@ -180,7 +179,7 @@ fn sqs_queue(
 ) -> Result<SqsOptions, Error> {
     only_redis(name, table.first_of_server(), "on SQS")?;
     // A long poll takes a second at least, and may have reserved its messages when it began.
-    let retry_after = (table.retry_after).map(|seconds| Duration::from_secs(seconds.max(3)));
+    let retry_after = (table.retry_after).map(|seconds| crate::time::seconds(seconds.max(3)));
     Ok(SqsOptions {
         retry_after,
         forwards: forwards(config, name),

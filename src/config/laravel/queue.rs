@@ -209,7 +209,7 @@ impl Laravel {
                 retry_after: self.retry_after(name)?.max(Duration::from_secs(1)),
                 connect_timeout: timeout
                     .filter(|timeout| *timeout > 0)
-                    .map_or(defaults.connect_timeout, Duration::from_secs),
+                    .map_or(defaults.connect_timeout, crate::time::seconds),
                 ..defaults
             },
         })
@@ -295,7 +295,6 @@ impl Laravel {
     /// How long a reservation lives: 60 seconds if the setting is missing or null, as in Laravel's connectors.
     fn retry_after(&self, name: &str) -> SettingResult<Duration> {
         let seconds = self.number(&["queue", "connections", name, "retry_after"])?;
-        let seconds = seconds.unwrap_or(60);
-        Ok(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
+        Ok(crate::time::seconds(seconds.unwrap_or(60)))
     }
 }

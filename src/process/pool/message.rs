@@ -235,7 +235,7 @@ impl PoolMessage {
 
     /// The wait of a release.
     pub fn wait(delay: i64) -> Duration {
-        Duration::from_secs(u64::try_from(delay).unwrap_or(0))
+        crate::time::seconds(delay)
     }
 }
 
