@@ -9,9 +9,9 @@ use tokio::time::Instant;
 use crate::connection::{self, LockPlace};
 use crate::payload::FailedJob;
 use crate::queue::{
-    Abilities, Answer, Due, Error, Fate, Held, MemoryQueue, Once, Place, PopRequest, Popped, Push,
-    PushedOnce, Queue, QueueName, Refusal, ReservedJob, Settled, Settlement, Sizes, Spool,
-    Unsettled,
+    Abilities, Ability, Answer, Due, Error, Fate, Held, MemoryQueue, Once, Place, PopRequest,
+    Popped, Push, PushedOnce, Queue, QueueName, Refusal, ReservedJob, Settled, Settlement, Sizes,
+    Spool, Unsettled,
 };
 use crate::time::UnixSeconds;
 
@@ -67,6 +67,8 @@ pub(crate) struct Server {
     /// What happens to calls with such a settlement.
     refuses: Mutex<Option<Refuses>>,
     calls: Mutex<Vec<Call>>,
+    /// What waits have taken, if they take jobs.
+    caught: Mutex<Vec<ReservedJob>>,
 }
 
 impl std::fmt::Debug for Server {
@@ -77,12 +79,37 @@ impl std::fmt::Debug for Server {
 
 impl Server {
     pub(crate) fn new() -> Arc<Self> {
+        Self::of(MemoryQueue::new(Some(RETRY_AFTER)))
+    }
+
+    /// A server that takes each reservation for an attempt, and gives the next job and no other.
+    pub(crate) fn that_counts_reservations() -> Arc<Self> {
+        let jobs = MemoryQueue::new(Some(RETRY_AFTER));
+        Self::of(jobs.without(Ability::PutsBack).without(Ability::Chooses))
+    }
+
+    fn of(jobs: MemoryQueue) -> Arc<Self> {
         Arc::new(Self {
-            jobs: Arc::new(MemoryQueue::new(Some(RETRY_AFTER))),
+            jobs: Arc::new(jobs),
             next: Mutex::default(),
             refuses: Mutex::default(),
             calls: Mutex::default(),
+            caught: Mutex::default(),
         })
+    }
+
+    /// A wait takes the next job of this queue.
+    pub(crate) async fn catch(&self, queue: &str) {
+        let request = PopRequest {
+            queues: &[queue.into()],
+            max: std::num::NonZeroUsize::MIN,
+            now: NOW,
+            woken: &[],
+            selection: None,
+            thorough: false,
+        };
+        let taken = self.jobs.pop(request).await.unwrap().jobs;
+        self.caught.lock().unwrap().extend(taken);
     }
 
     /// Says what happens to the next calls: `pop`, `settle`, `renew`, `wait`, `push_once` or `ping`.
@@ -236,7 +263,23 @@ impl Queue for Server {
 
     fn pop<'a>(&'a self, request: PopRequest<'a>) -> Answer<'a, Popped> {
         let fault = self.note("pop", request.max.get());
+        let mut caught = self.caught.lock().unwrap();
+        let is_of = |job: &ReservedJob| request.queues.contains(&job.queue);
+        if let Some(place) = caught.iter().position(is_of) {
+            let jobs = vec![caught.remove(place)];
+            let popped = Popped {
+                jobs,
+                ..Popped::default()
+            };
+            return Box::pin(std::future::ready(Ok(popped)));
+        }
+        drop(caught);
         Box::pin(faulty(fault, self.jobs.pop(request)))
+    }
+
+    fn end_waits(&self) -> Answer<'_, bool> {
+        let are_left = !self.caught.lock().unwrap().is_empty();
+        Box::pin(std::future::ready(Ok(are_left)))
     }
 
     fn settle<'a>(

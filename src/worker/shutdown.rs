@@ -13,6 +13,7 @@ use super::limits::LIMITS_EVERY;
 use super::outbox_tasks::DrainBudget;
 use super::run::Run;
 use super::stop::{Orders, StopReason};
+use crate::queue::Ability;
 use crate::time::sleep_until;
 
 /// How long a stopping worker without running jobs waits for a lost server; after that there is one last chance.
@@ -55,7 +56,9 @@ impl Run {
     /// Lets running jobs finish, cuts them at the deadline, and waits until all are settled.
     pub(super) async fn stop(mut self, reason: StopReason) -> Report {
         self.heartbeat.excuse();
-        if let Some(pool) = &self.shared.pool {
+        // A job that cannot be put back as it was may still need a process in place of one that has ended.
+        let puts_back = self.queue.abilities().has(Ability::PutsBack);
+        if let Some(pool) = self.shared.pool.as_ref().filter(|_| puts_back) {
             pool.close();
         }
         let mut stopping = Stopping {

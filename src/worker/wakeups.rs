@@ -20,6 +20,10 @@ pub(super) struct Wakeups {
     /// Until then announcements are left to other workers.
     rests_until: Option<Instant>,
     pushed: mpsc::Receiver<QueueName>,
+    /// The queues whose pushes are waited for.
+    open: watch::Sender<Vec<QueueName>>,
+    /// Whether the worker stops, and pops no more jobs than those that waits have taken.
+    have_ended: bool,
     /// Changes when a PHP process starts or stops waiting.
     php: Option<watch::Receiver<u64>>,
 }
@@ -43,17 +47,39 @@ impl Wakeups {
     ) -> Self {
         let arm = Arc::new(Notify::new());
         let (announce, pushed) = mpsc::channel(1);
+        let open = watch::Sender::new(queues.to_vec());
         if queue.abilities().has(Ability::AnnouncesPushes) {
-            let (queue, queues) = (Arc::clone(queue), queues.to_vec());
-            helpers.spawn(keep_waiting(queue, queues, Arc::clone(&arm), announce));
+            let (queue, open) = (Arc::clone(queue), open.subscribe());
+            helpers.spawn(keep_waiting(queue, open, Arc::clone(&arm), announce));
         }
         Self {
             woken: Vec::new(),
             arm,
             rests_until: None,
             pushed,
+            open,
+            have_ended: false,
             php,
         }
+    }
+
+    /// Notes that the worker stops.
+    pub(super) fn end(&mut self) {
+        self.have_ended = true;
+    }
+
+    /// Whether the worker stops, and pops no more jobs than those that waits have taken.
+    pub(super) fn have_ended(&self) -> bool {
+        self.have_ended
+    }
+
+    /// Waits for pushes to these queues only from now on.
+    pub(super) fn wait_for(&self, open: Vec<QueueName>) {
+        self.open.send_if_modified(|known| {
+            let is_news = *known != open;
+            *known = open;
+            is_news
+        });
     }
 
     /// The queues whose announcements were taken, for the next pop.
@@ -118,16 +144,27 @@ async fn changed(changes: &mut Option<watch::Receiver<u64>>) {
 /// Waits for a push whenever armed, and sends its queue to `announce`, until the future is dropped.
 async fn keep_waiting(
     queue: Arc<dyn Queue>,
-    queues: Vec<QueueName>,
+    mut open: watch::Receiver<Vec<QueueName>>,
     armed: Arc<Notify>,
     announce: mpsc::Sender<QueueName>,
 ) {
     const AT_A_TIME: Duration = Duration::from_secs(10);
+    // Then a wait must not go on for a queue that is paused meanwhile.
+    let takes_jobs = !queue.abilities().has(Ability::PutsBack);
     let mut reconnect = Reconnect::default();
     loop {
         armed.notified().await;
         let pushed = loop {
-            match queue.wait_for_push(&queues, AT_A_TIME).await {
+            let queues = open.borrow_and_update().clone();
+            let waited = tokio::select! {
+                waited = queue.wait_for_push(&queues, AT_A_TIME), if !queues.is_empty() => waited,
+                changed = open.changed(), if takes_jobs || queues.is_empty() => match changed {
+                    Ok(()) => continue,
+                    // The worker has ended.
+                    Err(_) => return,
+                },
+            };
+            match waited {
                 Ok(Some(queue)) => break queue,
                 Ok(None) => reconnect.reset(),
                 Err(error) => {
@@ -190,6 +227,22 @@ mod tests {
         tokio::time::sleep_until(until).await;
         wakeups.arm(until);
         assert!(next(&mut wakeups).await.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_that_may_take_a_job_ends_when_its_queue_is_paused() {
+        let (server, mut helpers) = (Server::that_counts_reservations(), JoinSet::new());
+        let mut wakeups = start(&server, &mut helpers);
+        wakeups.arm(Instant::now());
+        assert!(next(&mut wakeups).await.is_none());
+        wakeups.wait_for(Vec::new());
+        assert!(next(&mut wakeups).await.is_none());
+        let waits = server.calls("wait").len();
+        server.push(&[job(1)]).await;
+        assert!(next(&mut wakeups).await.is_none());
+        assert_eq!(server.calls("wait").len(), waits);
+        wakeups.wait_for(vec!["default".into()]);
+        assert!(matches!(next(&mut wakeups).await, Some(Woken::Pushed)));
     }
 
     #[tokio::test(start_paused = true)]

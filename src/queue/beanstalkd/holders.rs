@@ -136,16 +136,20 @@ impl Holders {
     }
 
     /// Waits for a job of these tubes, which goes to those that were [caught](Self::caught). False if all
-    /// connections have jobs, and none can wait.
+    /// connections have jobs, and none can wait. Cancelled, it ends at once, with the connection.
     ///
     /// # Cancel safety
     ///
     /// A dropped future leaves nothing reserved, unless the server gave a job in the same moment: that one is caught.
-    pub(super) async fn wait(&self, tubes: Vec<Tube>, seconds: u32) -> Result<bool, Error> {
+    pub(super) async fn wait(
+        &self,
+        tubes: Vec<Tube>,
+        seconds: u32,
+        cancel: CancellationToken,
+    ) -> Result<bool, Error> {
         let Some((holder, turn)) = self.waiter()? else {
             return Ok(false);
         };
-        let cancel = CancellationToken::new();
         let _cancelled_when_dropped = cancel.clone().drop_guard();
         let ask = Ask::Wait {
             tubes,

@@ -65,6 +65,8 @@ pub struct BeanstalkdQueue {
     holders: Holders,
     /// What the last pop asked for and still has room for.
     wanted: watch::Sender<Wanted>,
+    /// Held by the wait under way.
+    waiting: tokio::sync::Mutex<()>,
     pushes: OnceLock<Arc<dyn PushListener>>,
     calls: OnceLock<Arc<dyn CallListener>>,
 }
@@ -100,6 +102,7 @@ impl BeanstalkdQueue {
             holders: Holders::new(Arc::clone(&options)),
             options,
             wanted: watch::Sender::new(Wanted::default()),
+            waiting: tokio::sync::Mutex::default(),
             pushes: OnceLock::new(),
             calls: OnceLock::new(),
         }
@@ -180,6 +183,10 @@ impl Queue for BeanstalkdQueue {
         timeout: Duration,
     ) -> Answer<'a, Option<QueueName>> {
         Box::pin(self.wait_for_job(queues, timeout))
+    }
+
+    fn end_waits(&self) -> Answer<'_, bool> {
+        Box::pin(async { Ok(self.end_wait().await) })
     }
 
     fn push<'a>(&'a self, queue: &'a QueueName, payloads: &'a [Vec<u8>]) -> Answer<'a, ()> {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
 
 use super::ask::{Act, HeldJob, Outcome};
 use super::client::{Reply, fields, time_left};
@@ -17,6 +18,9 @@ use crate::time::UnixSeconds;
 
 /// Longest wait in one command.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// How long the end of a wait may take.
+const ENDING: Duration = Duration::from_secs(2);
 
 /// A job that was reserved, and what the server tells of it.
 struct DescribedJob {
@@ -43,7 +47,9 @@ impl BeanstalkdQueue {
         }
         let most = request.max.min(MOST_AT_ONCE).get();
         let mut jobs = self.take_caught(&queues, most, request.now).await;
-        let reserved = self.reserve_jobs(&queues, most - jobs.len()).await;
+        let is_over = self.wanted.borrow().is_over;
+        let more = if is_over { 0 } else { most - jobs.len() };
+        let reserved = self.reserve_jobs(&queues, more).await;
         let (taken, problem) = match reserved {
             Ok(taken) => (taken, None),
             // Jobs that were caught by a wait are on another connection.
@@ -55,6 +61,7 @@ impl BeanstalkdQueue {
         let wanted = Wanted {
             queues: Some(request.queues.to_vec()),
             is_full: jobs.len() >= request.max.get(),
+            is_over,
         };
         self.wanted.send_if_modified(|known| {
             let is_news = *known != wanted;
@@ -178,9 +185,17 @@ impl BeanstalkdQueue {
             // Whole seconds: a wait of 0 is none.
             let seconds = u32::try_from(left.as_millis().div_ceil(1000)).unwrap_or(1);
             let watched = tubes.iter().map(|(_, tube)| tube.clone()).collect();
+            let cancel = CancellationToken::new();
+            let _waits = self.waiting.lock().await;
+            let mut waiting = std::pin::pin!(self.holders.wait(watched, seconds, cancel.clone()));
             let has_waited = tokio::select! {
-                has_waited = self.holders.wait(watched, seconds) => has_waited,
-                () = changed(&mut changes) => continue,
+                has_waited = &mut waiting => has_waited,
+                () = changed(&mut changes) => {
+                    cancel.cancel();
+                    // A job that the server gave in the same moment is caught by then.
+                    drop(waiting.await);
+                    continue;
+                }
             };
             if !has_waited.map_err(failed("reserve-with-timeout", first))? {
                 // All connections have jobs.
@@ -188,6 +203,14 @@ impl BeanstalkdQueue {
                 return Ok(None);
             }
         }
+    }
+
+    /// Ends the wait under way, and begins no more; returns whether waits have left jobs to pop.
+    pub(super) async fn end_wait(&self) -> bool {
+        self.wanted.send_modify(|wanted| wanted.is_over = true);
+        // Only a connection that is being opened does not end at once.
+        drop(timeout(ENDING, self.waiting.lock()).await);
+        !self.holders.caught().is_empty()
     }
 
     /// The tubes whose jobs the next pop would take.
@@ -198,7 +221,8 @@ impl BeanstalkdQueue {
     ) -> Result<Vec<(&'a QueueName, Tube)>, Refusal> {
         let is_asked = |queue| {
             let asked = wanted.queues.as_ref();
-            !wanted.is_full && asked.is_none_or(|asked| asked.contains(queue))
+            let has_room = !wanted.is_full && !wanted.is_over;
+            has_room && asked.is_none_or(|asked| asked.contains(queue))
         };
         let asked = queues.iter().filter(|queue| is_asked(queue));
         asked.map(|queue| Ok((queue, self.tube(queue)?))).collect()

@@ -12,4 +12,6 @@ pub(super) struct Wanted {
     pub(super) queues: Option<Vec<QueueName>>,
     /// Whether it found as many jobs as it had room for.
     pub(super) is_full: bool,
+    /// Nothing any more: the worker stops.
+    pub(super) is_over: bool,
 }

@@ -46,8 +46,12 @@ impl State {
         self.under_way.values().sum::<usize>() + self.caught.len()
     }
 
-    /// Queues to poll now, with the most messages and the wait of each poll.
-    fn next_polls(&mut self, core: &Core) -> Vec<(QueueName, Url, usize, Duration)> {
+    /// Queues to poll now, as far as they are open, with the most messages and the wait of each poll.
+    fn next_polls(
+        &mut self,
+        core: &Core,
+        open: &[QueueName],
+    ) -> Vec<(QueueName, Url, usize, Duration)> {
         if self.has_ended || self.queues.is_empty() {
             return Vec::new();
         }
@@ -64,7 +68,8 @@ impl State {
             let queue = &self.queues[(self.turn + offset) % count];
             let url = core.url(queue);
             let most = if url.is_fifo() { 1 } else { each };
-            if self.taken() + most > self.room || self.under_way.contains_key(&url) {
+            let is_full = self.taken() + most > self.room;
+            if is_full || self.under_way.contains_key(&url) || !open.contains(queue) {
                 continue;
             }
             self.under_way.insert(url.clone(), most);
@@ -147,7 +152,7 @@ impl Polls {
                     state.queues = queues.to_vec();
                     state.room = 1;
                 }
-                for (queue, url, most, wait) in state.next_polls(core) {
+                for (queue, url, most, wait) in state.next_polls(core, queues) {
                     let (polls, core) = (Arc::clone(self), Arc::clone(core));
                     tokio::spawn(async move { polls.poll(&core, queue, url, most, wait).await });
                 }

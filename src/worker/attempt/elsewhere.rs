@@ -26,21 +26,12 @@ impl Attempt {
         shadow: Option<Shadow>,
         end: &mut TaskEnd,
     ) {
-        let (idle, unsettled) = match placement {
-            Placement::Php {
-                idle: Some(idle),
-                unsettled,
-            } => (idle, unsettled),
-            Placement::Php { idle: None, .. } => {
-                end.was_declined = true;
-                let was_told = !self.shared.triage.leaves_unmapped();
-                return self.give_back(was_told.then_some(info)).await;
-            }
-            Placement::Local => return self.unmapped(info, refusal).await,
+        let Placement::Php { idle, unsettled } = placement else {
+            return self.unmapped(info, refusal).await;
         };
         // Each job takes one way only, so nothing is set before.
         let _ = self.runner.set(Runner::Php);
-        let run = self.run_in_php(info, idle, unsettled, end).await;
+        let run = self.run_in_pool(info, idle, unsettled, end).await;
         if let Some(pool) = &self.shared.pool
             && pool.size() == 1
         {

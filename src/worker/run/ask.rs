@@ -87,12 +87,12 @@ impl Run {
         popping.await
     }
 
-    /// The queues that are not paused.
-    fn open_queues(&self) -> Vec<QueueName> {
+    /// The queues that may be popped: those that are not paused, and while the worker stops all of them.
+    pub(super) fn open_queues(&self) -> Vec<QueueName> {
         let paused = &self.announcer.heard().paused;
         let queues = self.options.queues.iter();
         queues
-            .filter(|queue| !paused.contains(queue))
+            .filter(|queue| self.wakeups.have_ended() || !paused.contains(queue))
             .cloned()
             .collect()
     }

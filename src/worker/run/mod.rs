@@ -53,10 +53,16 @@ impl Run {
                 self.ended(end);
             }
             let stats = &self.shared.triage.stats;
-            if self.announcer.announce(&self.shared.observers, stats) {
+            let has_news = self.announcer.announce(&self.shared.observers, stats);
+            if has_news {
                 self.intakes.look_again();
             }
             let orders = *self.orders.borrow_and_update();
+            if has_news || orders.paused != paused {
+                let may_work = !orders.paused && !self.announcer.heard().down;
+                let open = may_work.then(|| self.open_queues());
+                self.wakeups.wait_for(open.unwrap_or_default());
+            }
             if orders.paused != paused {
                 paused = orders.paused;
                 self.shared.emit(if paused {
@@ -173,20 +179,42 @@ impl Run {
         NonZeroUsize::new(pool.waiting().min(self.left())).filter(|_| is_free)
     }
 
-    /// Begins the jobs that a wait has taken: given back, each would have spent an attempt.
+    /// Begins the jobs that waits have taken: given back, each would have spent an attempt. Those of queues that
+    /// were paused since begin, too.
     async fn take_caught(&mut self) {
-        let are_left = tokio::select! {
-            are_left = self.queue.end_waits() => are_left.unwrap_or(false),
-            () = told_to_hurry(&mut self.orders) => false,
-        };
-        if !are_left {
-            return;
+        self.wakeups.end();
+        loop {
+            let are_left = tokio::select! {
+                are_left = self.queue.end_waits() => are_left.unwrap_or(false),
+                () = told_to_hurry(&mut self.orders) => false,
+            };
+            if !are_left || self.left() == 0 {
+                return;
+            }
+            if let Some(slots) = self.local_slots() {
+                self.pop_for_handlers(slots).await;
+            } else if let Some(slots) = self.php_slots() {
+                self.pop_for_php(slots).await;
+            } else if !self.has_room_soon().await {
+                return;
+            }
         }
-        if let Some(slots) = self.local_slots() {
-            self.pop_for_handlers(slots).await;
-        } else if let Some(slots) = self.php_slots() {
-            self.pop_for_php(slots).await;
+    }
+
+    /// Waits until a slot or a PHP process may have become free; false if none will.
+    async fn has_room_soon(&mut self) -> bool {
+        self.slots.start_waiting(&self.shared);
+        let works = |pool: &Pool| pool.problem().is_none() && !pool.is_paused();
+        let has_php = self.shared.pool.as_ref().is_some_and(works);
+        if self.slots.is_empty() && !has_php {
+            return false;
         }
+        tokio::select! {
+            end = self.slots.next_end() => self.ended(end),
+            _ = self.wakeups.next() => {}
+            () = told_to_hurry(&mut self.orders) => return false,
+        }
+        true
     }
 
     /// Notes the end of a job's task.

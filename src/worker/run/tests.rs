@@ -11,7 +11,7 @@ use crate::routing::{Mapping, UnmappedPolicy};
 use crate::time::UnixSeconds;
 use crate::worker::event::{Looping, Observer};
 use crate::worker::test_support::{
-    Fault, NOW, S, Scene, does, files, job, mapping, nothing, payload, router, slow,
+    Fault, NOW, S, Scene, Server, does, files, job, mapping, nothing, payload, router, slow,
 };
 
 fn jobs(count: u32) -> Vec<Vec<u8>> {
@@ -260,6 +260,36 @@ async fn a_queue_that_the_app_has_paused_is_left_alone() {
     );
     let high = server.jobs.sizes(&"high".into()).await.unwrap();
     assert_eq!(high, pending(1));
+}
+
+/// Given back, they would have spent an attempt: their only one.
+#[tokio::test(start_paused = true)]
+async fn jobs_that_waits_have_taken_run_before_a_stop_also_those_of_a_paused_queue() {
+    let directory = tempfile::tempdir().unwrap();
+    let cache = files(directory.path());
+    let paused = keys::paused("redis", "high");
+    cache.forever(&paused, &Value::Bool(true)).await.unwrap();
+    let mut scene = Scene::new(slow(S(5))).endless();
+    scene.server = Server::that_counts_reservations();
+    scene.control_plane.cache = Some(cache);
+    scene.options.queues = vec!["high".into(), "default".into()];
+    let (server, control) = (Arc::clone(&scene.server), scene.control.clone());
+    let high = jobs(2);
+    server.jobs.push(&"high".into(), &high).await.unwrap();
+    let stopping = async {
+        tokio::time::sleep(S(10)).await;
+        server.catch("high").await;
+        server.catch("high").await;
+        tokio::time::sleep(S(10)).await;
+        control.quit();
+    };
+    let ((report, told), ()) = tokio::join!(scene.run(), stopping);
+    let begun = ["JobProcessing uuid-0 1", "JobProcessing uuid-1 1"];
+    for event in ["WorkerQueuePaused high"].into_iter().chain(begun) {
+        assert!(told.iter().any(|told| told == event), "{event}: {told:?}");
+    }
+    assert_eq!((report.jobs_processed, report.unsettled), (2, 0));
+    assert_eq!(server.jobs.sizes(&"high".into()).await.unwrap(), pending(0));
 }
 
 #[tokio::test(start_paused = true)]

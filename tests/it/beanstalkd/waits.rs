@@ -118,3 +118,32 @@ async fn a_worker_with_many_long_jobs_still_waits_for_the_next() {
         assert_eq!(settled, Settled::Done);
     }
 }
+
+/// A job that a stopping worker took would have spent an attempt: by default its only one.
+#[tokio::test]
+async fn a_wait_ends_with_the_worker() {
+    let server = Beanstalkd::start();
+    let queue = queue_of(&server, 90);
+    assert!(take(&queue, "q", 1).await.is_empty());
+    let ending = async {
+        while !server.query("stats").contains("\ncurrent-waiting: 1\n") {
+            sleep(Duration::from_millis(10)).await;
+        }
+        assert!(!queue.end_waits().await.unwrap());
+        no_wait_is_left(&server).await;
+        push(&queue, "q", &[1]).await;
+    };
+    let (waited, ()) = tokio::join!(wait(&queue, &["q"], 10), ending);
+    assert_eq!(waited, None);
+    assert!(take(&queue, "q", 1).await.is_empty(), "it takes no more");
+    assert_eq!(sizes(&queue, "q").await, pending(1));
+    // What a wait took before is there for a last pop.
+    let queue = queue_of(&server, 90);
+    assert!(take(&queue, "p", 1).await.is_empty());
+    push(&queue, "p", &[2, 3]).await;
+    assert_eq!(wait(&queue, &["p"], 10).await, Some(name("p")));
+    assert!(queue.end_waits().await.unwrap());
+    assert_eq!(take_one(&queue, "p").await.attempts, 1);
+    assert!(!queue.end_waits().await.unwrap());
+    assert!(take(&queue, "p", 1).await.is_empty());
+}

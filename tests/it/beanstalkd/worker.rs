@@ -12,8 +12,9 @@ use artisand::time::Clock;
 use artisand::worker::{Control, StopRules, Worker, WorkerOptions};
 use serde::Deserialize;
 use serde_json::json;
+use tokio::sync::Notify;
 
-use super::{PATIENCE, in_seconds, queue_of};
+use super::{PATIENCE, in_seconds, queue_of, take_one};
 use crate::contract::{name, sizes};
 use crate::follow::file_stores;
 use crate::harness::beanstalkd::Beanstalkd;
@@ -156,6 +157,60 @@ async fn a_worker_runs_all_jobs_as_soon_as_they_are_there() {
     assert_eq!(ran, expected);
     let looker = queue_of(&server, 90);
     assert_eq!(sizes(&looker, "default").await, Sizes::default());
+}
+
+/// The worker stops while a job runs, and another one is pushed: with a slot free, it must not take that.
+#[tokio::test]
+async fn a_job_that_is_pushed_during_a_stop_is_left_to_other_workers() {
+    let server = Beanstalkd::start();
+    let queue = Arc::new(queue_of(&server, 90));
+    let q = name("default");
+    queue.push(&q, &[job(1)]).await.unwrap();
+    let (ran, goes_on) = (
+        Arc::<Mutex<Vec<(u32, u32)>>>::default(),
+        Arc::new(Notify::new()),
+    );
+    let handler = handler::function({
+        let (ran, goes_on) = (Arc::clone(&ran), Arc::clone(&goes_on));
+        move |job: Numbered, context: JobContext| {
+            ran.lock().unwrap().push((job.n, context.attempts()));
+            let goes_on = Arc::clone(&goes_on);
+            async move {
+                goes_on.notified().await;
+                Ok::<(), std::io::Error>(())
+            }
+        }
+    });
+    let options = WorkerOptions {
+        concurrency: NonZeroUsize::new(2).unwrap(),
+        clock: Clock::System,
+        stop: StopRules {
+            memory: None,
+            ..StopRules::default()
+        },
+        ..WorkerOptions::default()
+    };
+    let control = Control::new();
+    let ledger = Arc::new(MemoryQueue::new(None));
+    let worker = Worker::with_ledger(queue, ledger, router(handler), options);
+    let waits = async |count: u32| {
+        let line = format!("\ncurrent-waiting: {count}\n");
+        let has = async || server.query("stats").contains(&line);
+        until("as many connections wait", PATIENCE, has).await;
+    };
+    let looker = queue_of(&server, 90);
+    let stopping = async {
+        have_begun(&ran, 1).await;
+        waits(1).await;
+        control.quit();
+        waits(0).await;
+        looker.push(&q, &[job(2)]).await.unwrap();
+        goes_on.notify_one();
+    };
+    let both = futures_util::future::join(worker.run(&control), stopping);
+    let (report, ()) = tokio::time::timeout(PATIENCE, both).await.unwrap();
+    assert_eq!((report.jobs_processed, report.unsettled), (1, 0));
+    assert_eq!(take_one(&looker, "default").await.attempts, 1);
 }
 
 /// Waits until this many attempts have begun.

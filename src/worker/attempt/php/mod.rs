@@ -18,7 +18,8 @@ use tokio::time::Instant;
 use crate::handler::{EndInPhp, JobInfo, RunInPhp};
 use crate::outbox::failed_jobs::Sweeps;
 use crate::process::pool::{IdleMember, PoolMessage, Run};
-use crate::queue::{Delivery, Settlement};
+use crate::queue::{self, Ability, Delivery, Settlement};
+use crate::time::UnixSeconds;
 use crate::worker::attempt::Attempt;
 use crate::worker::attempt::decide::Rules;
 use crate::worker::attempt::ending::{Ending, Heard};
@@ -40,32 +41,116 @@ fn named(delivery: &Delivery, attempts: u32) -> Arc<[u8]> {
     text.into_bytes().into()
 }
 
+/// A job that waits for a process.
+struct ForProcess {
+    /// Counts it until its end is settled.
+    unsettled: Option<Held>,
+    /// How long it took, if observers were told that it has begun and its process did not begin it.
+    announced: Option<Duration>,
+}
+
 impl Attempt {
     /// Runs the job in a process of the pool; `None` if the job did not begin or was cut short.
-    pub(crate) async fn run_in_php(
+    ///
+    /// A job that the process does not begin goes back to the queue; where that would spend an attempt, the next
+    /// process gets it.
+    pub(crate) async fn run_in_pool(
         &self,
         info: Arc<JobInfo>,
-        idle: IdleMember,
+        idle: Option<IdleMember>,
         unsettled: Held,
         end: &mut TaskEnd,
     ) -> Option<RunInPhp> {
+        let is_told = idle.is_some() || !self.shared.triage.leaves_unmapped();
+        let mut idle = idle.map(|idle| (idle, self.lease()));
+        let mut waits = ForProcess {
+            unsettled: Some(unsettled),
+            announced: None,
+        };
+        loop {
+            let next = match idle.take() {
+                Some(idle) => Some(idle),
+                None => self.next_process().await,
+            };
+            let Some((process, lease)) = next else {
+                end.was_declined = true;
+                match waits.announced {
+                    Some(elapsed) => self.return_announced(&info, elapsed).await,
+                    None => self.give_back(is_told.then_some(info)).await,
+                }
+                return None;
+            };
+            match self.run_in_php(&info, process, lease, waits, end).await {
+                Ok(run) => return run,
+                Err(declined) => waits = declined,
+            }
+        }
+    }
+
+    /// A process for a job that cannot be put back as it was, with the new end of its reservation; `None` if the job
+    /// has to be put back all the same.
+    async fn next_process(&self) -> Option<(IdleMember, Option<UnixSeconds>)> {
+        let (shared, pool) = (&self.shared, self.shared.pool.as_ref()?);
+        if shared.leases.queue.abilities().has(Ability::PutsBack) {
+            return None;
+        }
+        let mut changes = pool.changes();
+        let idle = loop {
+            changes.borrow_and_update();
+            // A process that the app does not let work would not begin the job either.
+            let (is_paused, begun) = (pool.is_paused(), &shared.stops.begun);
+            if pool.problem().is_some() || (is_paused && begun.is_cancelled()) {
+                return None;
+            }
+            if let Some(idle) = (!is_paused).then(|| pool.take()).flatten() {
+                break idle;
+            }
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = begun.cancelled(), if !begun.is_cancelled() => {}
+                () = shared.stops.cut.cancelled() => return None,
+            }
+        };
+        match shared
+            .leases
+            .renewals
+            .confirm(Arc::clone(&self.job))
+            .await?
+        {
+            queue::Held::Until(until) => Some((idle, Some(until))),
+            queue::Held::Lost => None,
+        }
+    }
+
+    /// Runs the job in this process.
+    ///
+    /// # Errors
+    ///
+    /// The process did not begin it.
+    async fn run_in_php(
+        &self,
+        info: &Arc<JobInfo>,
+        idle: IdleMember,
+        lease: Option<UnixSeconds>,
+        waits: ForProcess,
+        end: &mut TaskEnd,
+    ) -> Result<Option<RunInPhp>, ForProcess> {
         let left = |lease| self.shared.triage.app.clock.until(lease);
-        let lease = self.lease().map(|lease| Instant::now() + left(lease));
+        let lease = lease.map(|lease| Instant::now() + left(lease));
         let reserved = match &self.job.delivery {
             Some(delivery) => named(delivery, info.attempts),
             None => Arc::clone(&self.job.ticket),
         };
-        let Some(mut run) = idle.run(Arc::clone(&info), &reserved, lease) else {
-            end.was_declined = true;
-            self.give_back(Some(info)).await;
-            return None;
+        let Some(mut run) = idle.run(Arc::clone(info), &reserved, lease) else {
+            return Err(waits);
         };
         let began = Instant::now();
         let mut course = PhpAttempt {
-            unsettled: Some(unsettled),
+            is_announced: waits.announced.is_some(),
+            unsettled: waits.unsettled,
             ..PhpAttempt::default()
         };
-        let over = self.follow(&info, &mut run, &mut course, began).await;
+        let over = self.follow(info, &mut run, &mut course, began).await;
         let elapsed = run.began().unwrap_or(began).elapsed();
         let seen = RunInPhp {
             end: EndInPhp::of(course.fate.as_ref()),
@@ -73,38 +158,35 @@ impl Attempt {
             elapsed,
         };
         if course.is_end_sent {
-            self.tell_rest(&info, &course, matches!(over, RunEnd::Done), elapsed);
+            self.tell_rest(info, &course, matches!(over, RunEnd::Done), elapsed);
             drop(course.failing.take());
             if let Some((recording, begun)) = course.recording.take() {
                 self.wait_until_recorded(recording, begun).await;
                 course.unsettled = None;
             }
-            return Some(seen);
+            return Ok(Some(seen));
         }
         let judged = match (course.fate.take(), over) {
             (None, RunEnd::Declined) => {
-                end.was_declined = true;
-                if course.is_announced {
-                    self.return_announced(&info, elapsed).await;
-                } else {
-                    self.give_back(Some(info)).await;
-                }
-                return None;
+                return Err(ForProcess {
+                    unsettled: course.unsettled.take(),
+                    announced: course.is_announced.then_some(elapsed),
+                });
             }
-            (Some(fate), _) => self.judged(&info, fate, &course),
+            (Some(fate), _) => self.judged(info, fate, &course),
             (None, over) => {
                 if !matches!(over, RunEnd::Done) {
-                    course.log_thrown(&info);
+                    course.log_thrown(info);
                 }
-                Judged::left(course.outcome_without_report(&info, over))
+                Judged::left(course.outcome_without_report(info, over))
             }
         };
         end.was_cut = judged.outcome == Outcome::Stopped;
         if end.was_cut {
-            self.log_cut(&info, elapsed);
+            self.log_cut(info, elapsed);
         }
-        self.end(judged, &info, elapsed).await;
-        (!end.was_cut).then_some(seen)
+        self.end(judged, info, elapsed).await;
+        Ok((!end.was_cut).then_some(seen))
     }
 
     /// Handles PHP's reports until the attempt is over.
@@ -118,6 +200,9 @@ impl Attempt {
         let timeout = Rules::of(&info.payload.limits, &self.shared.terms.defaults).timeout;
         let timeout = timeout.filter(|_| self.shared.terms.has_timeouts);
         let mut deadlines = Deadlines::new(timeout, began);
+        if course.is_announced {
+            deadlines.take_announcement();
+        }
         let cut = &self.shared.stops.cut;
         loop {
             let next = match deadlines.next(run, cut, course.has_end()).await {

@@ -290,9 +290,28 @@ async fn a_job_that_php_does_not_begin_costs_no_attempt() {
     assert_eq!(told, [BEGUN, "JobReleased uuid-1", BEGUN, "JobProcessed uuid-1", "WorkerStopping empty"]);
 }
 
+/// Put back, the job would have spent its only attempt.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_cannot_be_put_back_as_it_was_goes_to_the_next_process() {
+    for after in [Duration::ZERO, S(3)] {
+        let mut scene = Scene::new(nothing());
+        scene.server = Server::that_counts_reservations();
+        let server = Arc::clone(&scene.server);
+        let told = declined_by(scene, after).await;
+        // Its beginning is told once.
+        let rest = ["JobProcessed uuid-1", "WorkerStopping empty"];
+        assert_eq!(told, [&[BEGUN][..], &rest].concat(), "{after:?}");
+        assert_eq!(server.sizes_of("settle"), [1]);
+        assert!(!server.calls("renew").is_empty());
+    }
+}
+
 /// What is told of a job that a process declines after this time, and another one runs.
 async fn declined(after: Duration) -> Vec<String> {
-    let mut scene = Scene::new(nothing());
+    declined_by(Scene::new(nothing()), after).await
+}
+
+async fn declined_by(mut scene: Scene, after: Duration) -> Vec<String> {
     scene.router = router(Vec::new(), UnmappedPolicy::Php, nothing());
     scene.server.push(&[job(1)]).await;
     let pool = Pool::played(1);
