@@ -38,7 +38,7 @@ class Shipments(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         if self.path != "/shipments":
             # 4xx: the job fails for good.
-            return self.answer(404, "there are only /shipments")
+            return self.answer(404, "there is only /shipments")
         address = ADDRESS or f"http://127.0.0.1:{self.server.server_port}"
         if not is_signed(self.headers.get("X-Artisand-Signature", ""), address + self.path, body):
             return self.answer(401, "the signature is wrong")

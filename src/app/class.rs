@@ -377,7 +377,7 @@ impl Subject<'_> {
     fn check(&self, class: &Class) -> Result<()> {
         if class.interfaces.is_empty() && class.is("queued") {
             return Err(self.missing(
-                "the manifest was written by an older artisand; write it anew with `artisand manifest`",
+                "the manifest was written by an older artisand; write it again with `artisand manifest`",
             ));
         }
         if class.is("queues_itself") {
@@ -849,7 +849,7 @@ mod tests {
         let manifest = manifest("13.31.0", &serde_json::json!({}), &serde_json::json!({}));
         let unknown = Object::new(ClassName::new("App\\Jobs\\B").unwrap()).into();
         let error = manifest.facts(&unknown, NOW).unwrap_err().to_string();
-        let expected = "App\\Jobs\\B: the manifest does not have the class; write it anew with `artisand manifest`";
+        let expected = "App\\Jobs\\B: the manifest does not have the class; write it again with `artisand manifest`";
         assert_eq!(error, expected);
         assert_eq!(manifest.unique(&unknown).unwrap_err().to_string(), expected);
         // For example a step of a chain whose class is encrypted now.
@@ -861,7 +861,7 @@ mod tests {
         std::fs::write(base.path().join("A.php"), "<?php").unwrap();
         manifest.distrust_changed(base.path());
         let error = manifest.facts(&command(&[]), NOW).unwrap_err().to_string();
-        let expected = "app\\jobs\\a: A.php has changed since the manifest was written; write it anew with `artisand manifest`";
+        let expected = "app\\jobs\\a: A.php has changed since the manifest was written; write it again with `artisand manifest`";
         assert_eq!(error, expected);
         assert!(manifest.facts(&Value::from(1), NOW).is_err());
     }

@@ -14,7 +14,7 @@ const SILENCED: &str = "Laravel\\Horizon\\Contracts\\Silenced";
 /// What stands for a model in a serialized job.
 pub(super) const MODEL_IDENTIFIER: &str = "Illuminate\\Contracts\\Database\\ModelIdentifier";
 
-const OLD: &str = "the manifest says nothing of Horizon; write it anew with `artisand manifest`";
+const OLD: &str = "the manifest says nothing of Horizon; write it again with `artisand manifest`";
 
 impl Manifest {
     /// The fields that Horizon adds to the payload of a job with this command, pushed now.

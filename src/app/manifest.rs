@@ -372,7 +372,7 @@ pub enum ManifestError {
         source: std::io::Error,
     },
     /// The file is not a manifest.
-    #[error("{path} is not a manifest; write it anew with `artisand manifest`")]
+    #[error("{path} is not a manifest; write it again with `artisand manifest`")]
     Content {
         /// The file.
         path: PathBuf,
@@ -381,7 +381,7 @@ pub enum ManifestError {
     },
     /// The file is of another version of artisand.
     #[error(
-        "{path} has format {found}, this version reads {FORMAT}; write it anew with `artisand manifest`"
+        "{path} has format {found}, this version reads {FORMAT}; write it again with `artisand manifest`"
     )]
     Format {
         /// The file.

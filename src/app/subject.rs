@@ -42,7 +42,7 @@ pub(super) fn unknown_class(manifest: &Manifest, class: &ClassName) -> Missing {
             format!("{file} has changed since the manifest was written")
         },
     );
-    let what = format!("{what}; write it anew with `artisand manifest`");
+    let what = format!("{what}; write it again with `artisand manifest`");
     missing(class.as_str(), &what)
 }
 

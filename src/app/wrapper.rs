@@ -210,7 +210,7 @@ impl Manifest {
         self.wrappers.get(wrapper).ok_or_else(|| {
             missing(
                 wrapper,
-                "the manifest does not describe it; write it anew with `artisand manifest`",
+                "the manifest does not describe it; write it again with `artisand manifest`",
             )
         })
     }

@@ -11,7 +11,7 @@ use crate::queue::QueueName;
 /// Arguments of `queue:clear`, as given.
 #[derive(Debug, clap::Args)]
 pub(super) struct ClearArgs {
-    /// The name of the queue connection to clear [default: `QUEUE_CONNECTION`, else redis]
+    /// The name of the queue connection to clear [default: the app's default connection]
     #[arg(value_name = "CONNECTION")]
     connection: Option<String>,
 

@@ -89,7 +89,7 @@ fn examine(config: &Config, is_file_right: bool, report: &mut Report) {
             report.warn(
                 "manifest",
                 format!("{path} may be out of date: {reason}"),
-                "write it anew: `artisand manifest`",
+                "write it again: `artisand manifest`",
             );
         }
     }

@@ -12,7 +12,7 @@ use crate::routing::{HandlerChoice, Mapping, Mode, Router, UnmappedPolicy};
 /// What does not work if only PHP can read the app's default cache store.
 pub(super) const CACHE_OF_PHP: &str = "queue:restart, queue:pause and canary:resume do not reach this worker (its PHP processes follow restarts); jobs that are unique, have maxExceptions, or carry middleware with locks or limits count as unmapped where that store keeps them";
 /// The remedy for [`CACHE_OF_PHP`].
-pub(super) const CACHE_OF_PHP_REMEDY: &str = "restart artisand through its supervisor when code changes, or make redis, database or file the default store";
+pub(super) const CACHE_OF_PHP_REMEDY: &str = "restart artisand through its process manager when code changes, or make redis, database or file the default store";
 
 /// The result for one subject.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ fn code(config: &Config, runs_something: bool) -> Vec<Finding> {
         findings.push(gap(
             CHECK,
             format!("the app changes exit codes of its workers ({changed}); artisand ends with Laravel's own"),
-            "let the supervisor expect 12 for the memory limit and 137 for a timeout",
+            "let the process manager expect 12 for the memory limit and 137 for a timeout",
         ));
     }
     if !runs_something {

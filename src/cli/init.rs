@@ -200,7 +200,7 @@ tokio = {{ version = "1", features = ["time"] }}
     write_new(&directory.join("src/main.rs"), MAIN)
 }
 
-const MAIN: &str = r#"//! A worker of one's own: all of artisand, with handlers in Rust.
+const MAIN: &str = r#"//! A worker of your own: all of artisand, with handlers in Rust.
 
 use std::process::ExitCode;
 

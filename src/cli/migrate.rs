@@ -16,7 +16,7 @@ use crate::time::{Clock, UnixSeconds};
 /// Arguments of `queue:migrate`, as given.
 #[derive(Debug, clap::Args)]
 pub(super) struct MigrateArgs {
-    /// The name of the queue connection [default: `QUEUE_CONNECTION`, else redis]
+    /// The name of the queue connection [default: the app's default connection]
     #[arg(value_name = "CONNECTION")]
     connection: Option<String>,
 

@@ -108,7 +108,7 @@ enum Command {
     /// Process jobs of one or more queues until told to stop
     #[command(name = "queue:work", help_template = TEMPLATE)]
     Work(Box<work::WorkArgs>),
-    /// Process jobs, and start anew when a file of the app changes
+    /// Process jobs, and start again when a file of the app changes
     #[command(
         name = "queue:listen",
         help_template = TEMPLATE,
@@ -176,23 +176,23 @@ enum Command {
     /// Look for everything that could go wrong, and say what to do about it
     #[command(name = "doctor", help_template = TEMPLATE, after_help = config_check::EXIT_CODES)]
     Doctor(doctor::DoctorArgs),
-    /// See it at work: captured jobs of a real app in a file, without a server and without PHP
+    /// Demonstrate a run with captured jobs, without server and PHP
     #[cfg(feature = "sqlite")]
     #[command(name = "demo", help_template = TEMPLATE)]
     Demo(demo::DemoArgs),
     /// Measure this machine and Redis with jobs that do nothing, on a queue of its own
     #[command(name = "bench", help_template = TEMPLATE, after_help = bench::AFTER_HELP)]
     Bench(bench::BenchArgs),
-    /// Check artisand.toml without Redis and PHP, and say all mistakes at once
+    /// Check artisand.toml without Redis and PHP, and report all mistakes at once
     #[command(name = "config:check", help_template = TEMPLATE, after_help = config_check::EXIT_CODES)]
     ConfigCheck(config_check::ConfigCheckArgs),
-    /// Write an artisand.toml to begin with, and a crate for a worker of one's own
+    /// Write an artisand.toml to begin with, and a crate for a worker of your own
     #[command(name = "init", help_template = TEMPLATE)]
     Init(init::InitArgs),
     /// Print a handler in Rust for a class, with the types its jobs have
     #[command(name = "make:handler", help_template = TEMPLATE)]
     MakeHandler(make_handler::MakeHandlerArgs),
-    /// Let the app's PHP write down what a worker must know of the app
+    /// Boot the app and write artisand.json, which describes its configuration and classes
     #[command(name = "manifest", help_template = TEMPLATE)]
     Manifest(manifest::ManifestArgs),
     /// List commands

@@ -114,7 +114,10 @@ async fn retry(
         }
     }
     retrying.finish().await;
-    tracing::info!(jobs = done.retried, "the page retried failed jobs");
+    tracing::info!(
+        jobs = done.retried,
+        "failed jobs were retried from the page or from `top`"
+    );
     match ended {
         // Some are done: that is told, too.
         Err(error) if done.retried > 0 => {
@@ -139,6 +142,10 @@ async fn pause_queue(
     );
     pause::signal(&cache, &keys::paused(connection, queue), pauses).await?;
     let done = if pauses { "paused" } else { "resumed" };
-    tracing::info!(connection, queue, "the page {done} a queue");
+    tracing::info!(
+        connection,
+        queue,
+        "a queue was {done} from the page or from `top`"
+    );
     Ok(OrderResult::default())
 }

@@ -19,7 +19,7 @@ pub(super) struct PeekArgs {
     #[arg(value_name = "QUEUE", env = "ARTISAND_QUEUE")]
     queue: Option<String>,
 
-    /// Queue connection [default: `QUEUE_CONNECTION`, else redis]
+    /// Queue connection [default: the app's default connection]
     #[arg(long, value_name = "CONNECTION")]
     connection: Option<String>,
 

@@ -15,7 +15,7 @@ pub(super) struct QuarantineArgs {
     #[arg(value_name = "QUEUE")]
     queue: Option<String>,
 
-    /// Queue connection [default: `QUEUE_CONNECTION`, else redis]
+    /// Queue connection [default: the app's default connection]
     #[arg(long, value_name = "CONNECTION")]
     connection: Option<String>,
 

@@ -19,7 +19,7 @@ use crate::telemetry::{Heard, Tail, TailEvent, TailLevel};
 /// Arguments of `tail`, as given.
 #[derive(Debug, clap::Args)]
 pub(super) struct TailArgs {
-    /// Queue connection of the workers [default: `QUEUE_CONNECTION`, else redis]
+    /// Queue connection of the workers [default: the app's default connection]
     #[arg(value_name = "CONNECTION")]
     connection: Option<String>,
 

@@ -71,7 +71,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The file's content is not what Laravel writes.
-    #[error("{path} is not a JSON list of failed jobs; move it away or mend it")]
+    #[error("{path} is not a JSON list of failed jobs; move it away or fix it")]
     Content {
         /// The file.
         path: PathBuf,

@@ -283,7 +283,7 @@ pub enum ModelError {
     #[error("the tables of models are not known: let PHP write them down with `artisand manifest`")]
     NoManifest,
     /// The manifest does not list this class.
-    #[error("the manifest has no model `{class}`: write it anew with `artisand manifest`")]
+    #[error("the manifest has no model `{class}`: write it again with `artisand manifest`")]
     Unknown {
         /// Class or morph alias in the job.
         class: String,

@@ -269,7 +269,7 @@ async fn what_only_php_could_push_is_said_and_nothing_is_counted() {
     let array = Value::from(Array::default());
     #[rustfmt::skip]
     let rows: [(Services, BatchJob, &str); 9] = [
-        (as_is(), job("Gone").into(), "Gone cannot be pushed from here: Gone: the manifest does not have the class; write it anew with `artisand manifest`"),
+        (as_is(), job("Gone").into(), "Gone cannot be pushed from here: Gone: the manifest does not have the class; write it again with `artisand manifest`"),
         (as_is(), job("Alone").into(), "Alone does not use `Illuminate\\Bus\\Batchable`, and so cannot be in a batch"),
         (as_is(), many.into(), "Alone does not use `Illuminate\\Bus\\Batchable`, and so cannot be in a batch"),
         (as_is(), vec![job("Bare"), job("A")].into(), "Bare does not use `Illuminate\\Bus\\Queueable`, and so cannot begin a chain"),

@@ -858,8 +858,7 @@ fn the_command_line_takes_what_artisan_takes() {
     }
 
     let raw = run(&mut artisand(&["list", "--raw", "config"]));
-    let line =
-        "config:check   Check artisand.toml without Redis and PHP, and say all mistakes at once\n";
+    let line = "config:check   Check artisand.toml without Redis and PHP, and report all mistakes at once\n";
     assert_eq!(raw, format!("exit 0\n--- stdout\n{line}--- stderr\n"));
     let json = artisand(&["list", "--format=json"])
         .output()

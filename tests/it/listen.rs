@@ -102,7 +102,7 @@ fn a_changed_setting_counts_for_the_next_job_and_the_running_one_ends_first() {
     scene.change("long until test -e go; do sleep 0.05; done");
     expect_said(
         &listener,
-        "artisand.toml changed: the worker ends its jobs and starts anew.",
+        "artisand.toml changed: the worker ends its jobs and starts again.",
     );
     scene.push();
     eventually("the long job runs", SOON, || {
@@ -211,7 +211,7 @@ fn a_program_that_was_built_anew_takes_over() {
     std::fs::rename(&new, &program).unwrap();
     expect_said(
         &listener,
-        "program changed: the worker ends its jobs and starts anew.",
+        "program changed: the worker ends its jobs and starts again.",
     );
     scene.push();
     scene.expect(&listener, &["first", "end", "first", "end", "first", "end"]);

@@ -361,7 +361,7 @@ async fn sqlite_has_the_rows() {
     let unknown = models.one::<Wide>(&single("App\\Other", 7)).await;
     assert_eq!(
         unknown.unwrap_err().to_string(),
-        "the manifest has no model `App\\Other`: write it anew with `artisand manifest`"
+        "the manifest has no model `App\\Other`: write it again with `artisand manifest`"
     );
     let elsewhere = ModelIdentifier {
         connection: Some("elsewhere".into()),

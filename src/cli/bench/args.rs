@@ -18,7 +18,7 @@ Exit codes: 0 done, 1 error or stopped by a signal, 2 wrong usage or configurati
 /// Arguments of `bench`, as given.
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct BenchArgs {
-    /// Queue connection whose server is measured [default: `QUEUE_CONNECTION`, else redis]
+    /// Queue connection whose server is measured [default: the app's default connection]
     #[arg(value_name = "CONNECTION")]
     connection: Option<String>,
 

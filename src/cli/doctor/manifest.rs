@@ -19,7 +19,7 @@ pub(super) fn check(
         report.warn(
             "manifest",
             format!("{} may be out of date: {reason}", path.display()),
-            "write it anew: `artisand manifest`",
+            "write it again: `artisand manifest`",
         );
     }
     let taken = config.settings_of_variables().iter();
@@ -36,7 +36,7 @@ pub(super) fn check(
         report.warn(
             "manifest",
             "PHP ended before it had seen all classes",
-            "see its notes, and write it anew",
+            "see its notes, and write it again",
         );
     }
     if reasons.is_empty() {

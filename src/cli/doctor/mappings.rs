@@ -56,7 +56,7 @@ fn check_policy(router: &Router, shadowed: usize) -> Report {
     let mut report = Report::default();
     let mappings = router.mappings().len();
     let policy = match router.unmapped() {
-        UnmappedPolicy::Php => "run by PHP, in processes of our own".to_owned(),
+        UnmappedPolicy::Php => "run in PHP processes that artisand starts".to_owned(),
         UnmappedPolicy::Leave => "left in their queue".to_owned(),
         UnmappedPolicy::Fail => "failed".to_owned(),
         UnmappedPolicy::Forward(queue) => format!("forwarded to `{queue}`"),

@@ -48,7 +48,7 @@ use context::Context;
 /// Arguments of `doctor`, as given.
 #[derive(Debug, clap::Args)]
 pub(super) struct DoctorArgs {
-    /// Queue connection to look at [default: `QUEUE_CONNECTION`, else redis]
+    /// Queue connection to look at [default: the app's default connection]
     #[arg(value_name = "CONNECTION")]
     connection: Option<String>,
 

@@ -78,7 +78,7 @@ pub(super) async fn check(context: &Context<'_>, router: &Router) -> Report {
         Err(error) => report.error(
             "php pool",
             error.to_string(),
-            "queue:work does not start like this: mend the app, or set `policy` under [unmapped] to `leave` or `forward`",
+            "queue:work does not start like this: fix the app, or set `policy` under [unmapped] to `leave` or `forward`",
         ),
     }
     report

@@ -74,7 +74,7 @@ pub(super) fn run(
     }
     if is_supervised() {
         output::notice(
-            "queue:listen watches files for those who write them; a supervisor should run queue:work",
+            "queue:listen watches files for those who write them; a process manager should run queue:work",
         );
     }
     block_on(Listener::new(args.watch, args.exec, global)?.listen())
@@ -286,7 +286,7 @@ impl<'a> Listener<'a> {
         }
         let changed = self.named(&files);
         output::inform(&format!(
-            "{changed} changed: the worker ends its jobs and starts anew."
+            "{changed} changed: the worker ends its jobs and starts again."
         ));
         if let Some(worker) = &course.worker {
             course.has_changed = true;
@@ -405,7 +405,7 @@ fn refresh_manifest(global: &GlobalArgs) -> Option<PathBuf> {
     let has_secrets = config.manifest_has_secrets();
     match manifest::write(path, has_secrets, global) {
         Ok(()) => {
-            output::inform(&format!("{} was written anew.", path.display()));
+            output::inform(&format!("{} was written again.", path.display()));
             Some(path.to_owned())
         }
         Err(error) => {

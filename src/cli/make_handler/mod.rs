@@ -28,7 +28,7 @@ pub(super) struct MakeHandlerArgs {
     #[arg(value_name = "CLASS")]
     class: String,
 
-    /// Queue connection [default: `QUEUE_CONNECTION`, else redis]
+    /// Queue connection [default: the app's default connection]
     #[arg(value_name = "CONNECTION")]
     connection: Option<String>,
 

@@ -32,7 +32,7 @@ const EVERY: Duration = Duration::from_secs(2);
 /// Arguments of `top`, as given.
 #[derive(Debug, clap::Args)]
 pub(super) struct TopArgs {
-    /// Queue connection of the workers [default: `QUEUE_CONNECTION`, else redis]
+    /// Queue connection of the workers [default: the app's default connection]
     #[arg(value_name = "CONNECTION")]
     connection: Option<String>,
 }

@@ -15,11 +15,11 @@ use crate::worker::{Defaults, StopRules, WorkerOptions};
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "they are flags")]
 pub(in crate::cli) struct WorkArgs {
-    /// Queue connection to work [default: `QUEUE_CONNECTION`, else redis]
+    /// Queue connection to work [default: the app's default connection]
     #[arg(value_name = "CONNECTION")]
     pub(super) connection: Option<String>,
 
-    /// Name of the worker; taken for compatibility
+    /// Name of the worker, shown on the page
     #[arg(long, value_name = "NAME", default_value = "default")]
     pub(super) name: String,
 
@@ -27,7 +27,7 @@ pub(in crate::cli) struct WorkArgs {
     #[arg(long, value_name = "NAMES", env = "ARTISAND_QUEUE", num_args = 0..=1, default_missing_value = "")]
     queue: Option<String>,
 
-    /// Taken for compatibility: the worker always is a daemon
+    /// Accepted for compatibility: the worker is always a daemon
     #[arg(long)]
     daemon: bool,
 
@@ -59,7 +59,7 @@ pub(in crate::cli) struct WorkArgs {
     #[arg(long, value_parser = number::<u64>, value_name = "SECONDS", default_value_t = 0)]
     max_time: u64,
 
-    /// Work also in maintenance mode
+    /// Run jobs even in maintenance mode
     #[arg(long)]
     pub(super) force: bool,
 
@@ -67,7 +67,7 @@ pub(in crate::cli) struct WorkArgs {
     #[arg(long, value_parser = number::<u64>, value_name = "MB", default_value_t = 128)]
     memory: u64,
 
-    /// Seconds between looks at the queue when nothing announces a job
+    /// Seconds between polls when no push is announced
     #[arg(long, value_parser = number::<f64>, value_name = "SECONDS", default_value = "3")]
     sleep: f64,
 
@@ -117,7 +117,7 @@ pub(in crate::cli) struct WorkArgs {
     #[arg(long, help_heading = "Beyond Laravel")]
     pub(super) summary: bool,
 
-    /// Serve metrics for Prometheus, probes and status on this address, such as 127.0.0.1:9464
+    /// Serve the page for operators, metrics, probes and status on this address, such as 127.0.0.1:9464
     #[arg(
         long,
         value_name = "ADDRESS",

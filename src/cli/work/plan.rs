@@ -142,7 +142,7 @@ fn refuse_circles(
             .any(|worked| kept(worked) == kept(queue))
     }) {
         let problem = format!(
-            "jobs would be forwarded to `{queue}`, which this worker works: they would go round for ever"
+            "jobs would be forwarded to `{queue}`, which this worker works: they would go round forever"
         );
         return Err(UsageError(problem));
     }

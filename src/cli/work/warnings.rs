@@ -83,7 +83,7 @@ fn warn_of_app(config: &Config) {
         tracing::warn!(
             target: TARGET,
             reason,
-            "the manifest may be out of date: write it anew with `artisand manifest`"
+            "the manifest may be out of date: write it again with `artisand manifest`"
         );
     }
     if let Some(why) = config.php_failure() {
