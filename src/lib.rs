@@ -139,7 +139,7 @@ pub mod worker;
 pub use handler::JobContext;
 pub use process::supervise;
 pub use routing::Registry;
-/// jemalloc, for the `#[global_allocator]` of a program of one's own.
+/// jemalloc, for the `#[global_allocator]` of your own program.
 #[cfg(feature = "jemalloc")]
 pub use tikv_jemallocator::Jemalloc;
 

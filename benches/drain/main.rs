@@ -11,7 +11,8 @@
 //! Every round starts a private redis-server and fills it with payloads as Laravel 13 writes them. artisand is the
 //! real binary, a process of its own with an app's manifest. Handlers in Rust are those of
 //! `examples/bench_worker.rs`, which count, so that every job is known to have run exactly once; PHP appends each
-//! job's number to a list, and so do the contenders that work queues in databases. Contenders take turns. Raw rounds go to `bench-results/drain.jsonl`.
+//! job's number to a list, and so do the contenders that work queues in databases. Contenders take turns. Raw rounds go
+//! to `bench-results/drain.jsonl`.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
-//! Queues in databases and in tubes of a beanstalkd: one process of artisand beside one `queue:work` of the same Laravel, on the table, the cache
-//! and the driver that a new app has.
+//! Queues in databases and in tubes of a beanstalkd: one process of artisand beside one `queue:work` of the same
+//! Laravel, on the table, the cache and the driver that a new app has.
 //!
 //! Both run `App\Jobs\Counted`, which appends its number to a list in Redis; artisand with the handler of
 //! `examples/interop_worker.rs`, which does the same.

@@ -1,4 +1,5 @@
-//! Reads any text as `artisand.toml` and checks it, without files and servers: mistakes have a place and hold no secrets.
+//! Reads any text as `artisand.toml` and checks it, without files and servers: mistakes have a place and hold no
+//! secrets.
 
 use std::fmt::Debug;
 

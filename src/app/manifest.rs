@@ -216,7 +216,8 @@ pub struct Class {
     /// All traits, including those of parents and traits.
     #[serde(default)]
     pub uses: Vec<String>,
-    /// Classes of the parameters of its `handle` or `__invoke`, separated by `|` within a union; `None` for other types.
+    /// Classes of the parameters of its `handle` or `__invoke`, separated by `|` within a union; `None` for other
+    /// types.
     #[serde(default)]
     pub handle: Vec<Option<String>>,
     /// What its constructors do; empty in a manifest of an older version.

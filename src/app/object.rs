@@ -417,7 +417,7 @@ impl Property {
     }
 }
 
-/// Types that no object has.
+/// Types that an object cannot satisfy.
 const SCALAR: [&str; 11] = [
     "", "null", "bool", "true", "false", "int", "float", "string", "array", "void", "never",
 ];

@@ -75,7 +75,7 @@ impl Cache {
         !matches!(*self.0, Store::Unshared)
     }
 
-    /// Where a lock is kept, if something else may be changed there in the same step; `None` in other stores.
+    /// Where a lock is kept, if other changes can be made atomically with it; `None` in other stores.
     pub fn lock_place(&self, name: &str) -> Option<LockPlace> {
         match &*self.0 {
             Store::Redis(store) => Some(store.lock_place(name)),

@@ -30,7 +30,7 @@ pub(super) async fn obey(
 ) {
     while let Some(Some(asked)) = ended.run_until_cancelled(orders.recv()).await {
         let done = carry_out(config, env, &asked.order, ended);
-        // A server that does not answer must not keep the process for ever.
+        // A server that does not answer must not keep the process forever.
         let too_late = async {
             ended.cancelled().await;
             tokio::time::sleep(LAST).await;

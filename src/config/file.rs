@@ -24,7 +24,7 @@ pub struct File {
     pub app: Option<Spanned<PathBuf>>,
     /// The manifest (`artisand manifest`), if not `artisand.json` in the app's directory or the current one.
     pub manifest: Option<PathBuf>,
-    /// Where the app's settings come from: `php`, `manifest` or `env`; the first of them that there is if nothing is said.
+    /// Where the app's settings come from: `php`, `manifest` or `env`; if unset, the first of them that is available.
     pub settings: Option<Source>,
     /// Version of the app's Laravel (`"5.7"`, `"13"`), where it cannot be found out.
     pub laravel: Option<String>,

@@ -10,8 +10,8 @@ use crate::shown::with_causes;
 use crate::worker::WorkerOptions;
 
 /// What to write for the app's Horizon when jobs of this queue connection are pushed or moved; `None` if the app has
-/// none, with `enabled = false`, for connections that Horizon does not know, and, after a warning, if Horizon's Redis is
-/// not supported.
+/// none, with `enabled = false`, for connections that Horizon does not know, and, after a warning, if Horizon's Redis
+/// is not supported.
 ///
 /// # Errors
 ///
@@ -44,8 +44,8 @@ fn is_failover(config: &Config, name: &str) -> bool {
     matches!(place, Ok(QueuePlace::Failover(_)))
 }
 
-/// Connections whose jobs Horizon knows: only its own queue, in place of Laravel's on Redis, tells it of jobs. A job of a
-/// failover connection is popped from the first one, under that one's name.
+/// Connections whose jobs Horizon knows: only its own queue, in place of Laravel's on Redis, tells it of jobs. A job of
+/// a failover connection is popped from the first one, under that one's name.
 fn recorded(config: &Config) -> Vec<(ConnectionName, ConnectionName)> {
     let place = |name: &str| Some(connection(config, name).ok()?.place);
     let is_on_redis = |name: &String| matches!(place(name), Some(QueuePlace::Redis { .. }));

@@ -6,7 +6,8 @@ use super::{Config, Error, MANIFEST_FILE};
 use crate::app::{self, Manifest};
 
 impl Config {
-    /// The current directory if it is an app's, as it is for `php artisan`, and no manifest is named that is of another app.
+    /// The current directory if it is an app's, as it is for `php artisan`, and no manifest is named that is of another
+    /// app.
     pub(super) fn app_here(&self) -> Option<PathBuf> {
         let here = Path::new(".");
         let is_of_another = |path: PathBuf| {

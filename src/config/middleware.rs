@@ -21,9 +21,9 @@ use crate::payload::Pattern;
 pub enum MiddlewareTable {
     /// One job of a key at a time.
     WithoutOverlapping(OverlapTable),
-    /// So many jobs in so much time, counted in the cache.
+    /// A number of jobs per period, counted in the cache.
     RateLimited(RateLimitedTable),
-    /// So many jobs in so much time, counted in Redis.
+    /// A number of jobs per period, counted in Redis.
     RateLimitedWithRedis(RateLimitedTable),
     /// After this many exceptions, a pause; counted in the cache.
     ThrottlesExceptions(ThrottleTable),

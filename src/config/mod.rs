@@ -297,7 +297,7 @@ impl Config {
             1 => self.file.connections.keys().next().cloned(),
             _ => None,
         };
-        // Also one that is not ours: to work another queue than the app means would be worse than an error.
+        // Also one that artisand cannot work: to work another queue than the app means would be worse than an error.
         let of_app = self
             .laravel
             .as_ref()

@@ -11,7 +11,7 @@ use crate::process::pool::PoolOptions;
 use crate::queue::QueueName;
 use crate::worker::WorkerOptions;
 
-/// How PHP processes are started for the jobs of a connection; `failed_jobs` is the store that we write.
+/// How PHP processes are started for the jobs of a connection; `failed_jobs` is the store that artisand writes.
 pub fn pool_options(
     config: &Config,
     worker: &WorkerOptions,

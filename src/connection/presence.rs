@@ -159,8 +159,8 @@ impl Presence {
         self.note_loss(None, error);
     }
 
-    /// Notes an answer for a slot of a cluster to a command sent at `asked`. The cluster is back when all of its slots are:
-    /// those that were not served and for which no more commands are sent are forgotten after a while.
+    /// Notes an answer for a slot of a cluster to a command sent at `asked`. The cluster is back when all of its slots
+    /// are: those that were not served and for which no more commands are sent are forgotten after a while.
     pub(crate) fn answered_for(&self, slot: Option<u16>, asked: Instant) {
         let mut slots = self.slots();
         slots.retain(|other, noted| *other != slot && noted.elapsed() < FORGOTTEN);

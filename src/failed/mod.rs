@@ -42,7 +42,7 @@ pub enum Recorded {
     New,
     /// The job was in the store already.
     Already,
-    /// The store has another failure of the same job, which is being retried or was pushed twice.
+    /// The store has another failure of the same job, because the job was retried or pushed twice.
     Occupied,
 }
 

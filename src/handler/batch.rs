@@ -236,8 +236,8 @@ impl BatchHandle {
     /// Nothing is counted or pushed if a class is not `Batchable`, if only PHP
     /// can make its payload, or if artisand cannot use the batch's connection.
     /// `batch::Error::Push` if the server did not take the jobs: they are not
-    /// counted then, even if a reply was lost and they may be pushed. `batch::Error::Database` if they could not be counted; if
-    /// only the final commit failed, they are pushed all the same, as in Laravel.
+    /// counted then, even if a reply was lost and they may be pushed. `batch::Error::Database` if they could not be
+    /// counted; if only the final commit failed, they are pushed all the same, as in Laravel.
     ///
     /// # Cancel safety
     ///

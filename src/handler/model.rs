@@ -33,8 +33,11 @@ use crate::connection::{self, Database, Databases, Param, Record, RecordError};
 ///     podcast: ModelIdentifier,
 /// }
 ///
-/// let bytes = br#"O:1:"P":1:{s:7:"podcast";O:45:"Illuminate\Contracts\Database\ModelIdentifier":2:{s:5:"class";s:11:"App\Podcast";s:2:"id";i:7;}}"#;
-/// let job: ProcessPodcast = artisand::php::from_slice(bytes)?;
+/// let text = concat!(
+///     r#"O:1:"P":1:{s:7:"podcast";O:45:"Illuminate\Contracts\Database\ModelIdentifier":2:"#,
+///     r#"{s:5:"class";s:11:"App\Podcast";s:2:"id";i:7;}}"#,
+/// );
+/// let job: ProcessPodcast = artisand::php::from_slice(text.as_bytes())?;
 /// assert_eq!(job.podcast.class.as_deref(), Some("App\\Podcast"));
 /// assert_eq!(job.podcast.id, ModelId::Single(ModelKey::Int(7)));
 /// # Ok::<(), artisand::php::Error>(())

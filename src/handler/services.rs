@@ -27,7 +27,8 @@ pub struct Services {
     pub version: Version,
     /// Facts about the app's classes.
     pub manifest: Option<Arc<Manifest>>,
-    /// What PHP has told about the app's classes at the start; asked only where nothing else says which jobs are unique.
+    /// What PHP has told about the app's classes at the start; asked only where nothing else says which jobs are
+    /// unique.
     pub told: Option<Arc<Manifest>>,
     /// Whether the app has Laravel Horizon, which adds to payloads.
     pub has_horizon: bool,

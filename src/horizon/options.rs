@@ -17,7 +17,8 @@ pub struct HorizonOptions {
     pub trim: Trim,
     /// How many of the jobs that succeed keep their record.
     pub completed: Share,
-    /// The worker that writes the records; `None` for a command that pushes jobs, and for a worker whose own jobs have none.
+    /// The worker that writes the records; `None` for a command that pushes jobs, and for a worker whose own jobs have
+    /// none.
     pub worker: Option<Supervisor>,
 }
 

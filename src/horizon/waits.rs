@@ -1,8 +1,8 @@
 //! Lets Horizon look for queues whose jobs wait too long, while none of its supervisors does.
 //!
 //! The look itself, its limits (`horizon.waits`), the event `LongWaitDetected` and its notifications are PHP, and in
-//! Horizon they run in the loop of a supervisor. Here a PHP process makes one look and ends: it boots only while jobs wait,
-//! and a mail server that does not answer keeps no job waiting.
+//! Horizon they run in the loop of a supervisor. Here a PHP process makes one look and ends: it boots only while jobs
+//! wait, and a mail server that does not answer keeps no job waiting.
 //!
 //! # Source
 //!

@@ -138,8 +138,8 @@ impl Writer {
                     flush_at = batch.is_full().then(Instant::now);
                     self.flush(std::mem::take(&mut batch)).await;
                 }
-                // Until the batch is written, notes wait in the channel: to wake this task for each would cost the worker
-                // more than the note.
+                // Until the batch is written, notes wait in the channel: to wake this task for each would cost the
+                // worker more than the note.
                 note = self.notes.recv(), if flush_at.is_none() => {
                     let Some(note) = note else { break };
                     batch.add(note);
@@ -268,8 +268,8 @@ impl Writer {
         }
     }
 
-    /// Keeps the attempts that have to be looked at again: those without a record, which the program that pushed the job
-    /// may write any moment, those after a release, and failures that PHP is about to write.
+    /// Keeps the attempts that have to be looked at again: those without a record, which the program that pushed the
+    /// job may write any moment, those after a release, and failures that PHP is about to write.
     async fn remember_late(&mut self, entries: Vec<Entry>, written: &Written) {
         let mut writes = Writes::new(&self.options, &self.monitored);
         let now = Instant::now();
@@ -303,7 +303,7 @@ impl Writer {
                 ))
             );
             let is_missed = !entry.is_kept && written.is_short && is_known(&entry);
-            // The failed job may come to know of its retry after that has ended.
+            // The failed job may learn of its retry only after that has ended.
             let is_retry = entry.job.payload.retry_of.is_some();
             // A worker in PHP may write the release of the attempt before this one after this one has ended.
             let was_released = entry.job.attempts > 1;
@@ -321,7 +321,7 @@ impl Writer {
         let _ = writes.send(&self.redis).await;
     }
 
-    /// Looks again at records that another program may have written late, and mends them.
+    /// Looks again at records that another program may have written late, and fixes them.
     ///
     /// Before Horizon wrote its record ahead of the push, the record of a job could arrive after its end: then it
     /// says `pending` for an hour, and a failed job cannot be retried.

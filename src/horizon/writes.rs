@@ -132,8 +132,8 @@ redis.call('expireat', KEYS[1], ARGV[8])
 const EXPIRES: &str =
     "if redis.call('ttl', KEYS[1]) == -1 then redis.call('expireat', KEYS[1], ARGV[1]) end";
 
-/// Writes that a job went back to a queue, unless another worker has taken it since: then the record has other bytes, and
-/// that worker's attempt goes on, has gone back too, or has ended later. Returns how many fields are new.
+/// Writes that a job went back to a queue, unless another worker has taken it since: then the record has other bytes,
+/// and that worker's attempt goes on, has gone back too, or has ended later. Returns how many fields are new.
 const WENT_BACK: &str = r"
 local status, payload, ended = unpack(redis.call('hmget', KEYS[1], 'status', 'payload', 'completed_at'))
 local is_over = status == 'completed' or status == 'failed'
@@ -268,8 +268,8 @@ impl<'a> Writes<'a> {
         self.fields.push(fields.len());
     }
 
-    /// Writes fields of the record of a job that went back to a queue at this moment, where another worker may have taken
-    /// it by now.
+    /// Writes fields of the record of a job that went back to a queue at this moment, where another worker may have
+    /// taken it by now.
     fn set_unless_taken(&mut self, entry: &Entry, at: &str, fields: &[(&str, &[u8])]) {
         let key = self.key(&entry.id);
         let command = self.pipeline.cmd("EVAL");
@@ -323,8 +323,8 @@ impl<'a> Writes<'a> {
         }
     }
 
-    /// Writes that a job whose reservation ran out is back in its queue. Comes after the attempts of the same batch, one of
-    /// which may be the job's next.
+    /// Writes that a job whose reservation ran out is back in its queue. Comes after the attempts of the same batch,
+    /// one of which may be the job's next.
     pub(super) fn migrated(&mut self, at: Micros, reserved: &[u8]) {
         let Ok(payload) = Payload::parse(reserved) else {
             return;
@@ -536,8 +536,8 @@ fn is_old(entry: &Entry) -> bool {
     (entry.reserved).is_some_and(|at| now.milliseconds_since(at) > WAITED)
 }
 
-/// Whether the record of a job that has succeeded is surely there, but for one that has expired: the program that pushed
-/// the job knows Horizon. If it is late, the record is looked at again.
+/// Whether the record of a job that has succeeded is surely there, but for one that has expired: the program that
+/// pushed the job knows Horizon. If it is late, the record is looked at again.
 pub(super) fn is_known(entry: &Entry) -> bool {
     let is_completed = matches!(entry.end, Some((_, End::Completed)));
     is_completed && entry.job.payload.pushed_at.is_some()

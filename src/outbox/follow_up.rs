@@ -88,8 +88,8 @@ pub(crate) struct Count {
     /// The job, and how it ended.
     #[serde(flatten)]
     pub(crate) ended: Ended,
-    /// The connection of the job; that of the worker that counts, if it is not noted. Workers of several connections can
-    /// share a list.
+    /// The connection of the job; that of the worker that counts, if it is not noted. Workers of several connections
+    /// can share a list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) connection: Option<String>,
     /// A queue of that connection which PHP workers serve, for when callbacks are due; they wait if none is known.

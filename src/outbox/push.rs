@@ -20,8 +20,8 @@ fn is_refused_for_ever(error: &Error) -> bool {
 /// How long another connection remembers a push; a record may stay in the list for that long.
 const REMEMBERED: Duration = Duration::from_secs(86_400);
 
-/// How long another list may take to free a lock that a job of this one needs. If the worker of that queue has died, its
-/// lease ends after 10 seconds, and other workers look at the list every 30 seconds; a failover takes 15 or so.
+/// How long another list may take to free a lock that a job of this one needs. If the worker of that queue has died,
+/// its lease ends after 10 seconds, and other workers look at the list every 30 seconds; a failover takes 15 or so.
 pub(super) const UNTIL_FREED: Duration = Duration::from_secs(60);
 
 /// How far a list is searched for a record that frees a lock.
@@ -62,8 +62,8 @@ impl FollowUpRelay {
         if push.lock.as_ref().is_some_and(is_held) {
             return Ok(Pushing::Waits);
         }
-        // With a lock: the job may have run and freed it, and if taken again now, nothing would free it. In one step with
-        // the end of this record: a worker of another connection to the same server may have pushed the job.
+        // With a lock: the job may have run and freed it, and if taken again now, nothing would free it. In one step
+        // with the end of this record: a worker of another connection to the same server may have pushed the job.
         if push.lock.is_some() || elsewhere.is_none() {
             let there = elsewhere.unwrap_or(&*self.queue);
             if there.was_pushed(&to, &push.id).await.map_err(failed)? {
@@ -116,8 +116,8 @@ impl FollowUpRelay {
             Ok(_) => Ok(Pushing::Pushed),
             Err(error) if is_refused_for_ever(&error) => {
                 let mut effects = vec![Effect::Record(self.refused(push, &error))];
-                // No job will free the lock. The record that frees it is left in one step with the end of this one: freed
-                // sooner, another job could take it before this one is tried again, which then would be dropped.
+                // No job will free the lock. The record that frees it is left in one step with the end of this one:
+                // freed sooner, another job could take it before this one is tried again, which then would be dropped.
                 effects.extend(push.lock.as_ref().map(LockRequest::unlock));
                 Ok(Pushing::Here(effects))
             }
@@ -125,7 +125,8 @@ impl FollowUpRelay {
         }
     }
 
-    /// Whether a record further on in the list frees this lock. Of the records that are read together, those come first.
+    /// Whether a record further on in the list frees this lock. Of the records that are read together, those come
+    /// first.
     async fn is_to_be_freed(
         &self,
         hold: &FencingToken,
@@ -158,7 +159,8 @@ impl FollowUpRelay {
         has_parts && since.or_insert_with(Instant::now).elapsed() < UNTIL_FREED
     }
 
-    /// The record of a job that its queue does not take, for the app's failed jobs: there it is seen, and can be retried.
+    /// The record of a job that its queue does not take, for the app's failed jobs: there it is seen, and can be
+    /// retried.
     fn refused(&self, push: &RemotePush, error: &Error) -> FailedJob {
         let error = with_causes(error);
         tracing::error!(

@@ -769,7 +769,8 @@ impl<'a, 'de> Pairs<'a, 'de> {
         }
     }
 
-    /// Remembers a key; false if it certainly occurs for the first time: the next int of a list, or another name than before.
+    /// Remembers a key; false if it certainly occurs for the first time: the next int of a list, or another name than
+    /// before.
     #[inline]
     fn note_key(&mut self, key: &Token<'de>) -> bool {
         match key {

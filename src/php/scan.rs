@@ -1,7 +1,8 @@
 //! Looks for a property in serialized text, to save parsing text that does not have it.
 //!
-//! Yes may be wrong: the name may stand in an object inside, in a text, or at the end of another name. No is right
-//! for all text that PHP writes, as long as no reference (`R:`) stands in place of the value that is asked for.
+//! A positive answer may be wrong: the name may stand in an object inside, in a text, or at the end of another name. A
+//! negative one is reliable for all text that PHP writes, as long as no reference (`R:`) stands in place of the value
+//! that is asked for.
 
 use std::sync::OnceLock;
 

@@ -210,8 +210,8 @@ impl Observer for PulseRecorder {
                     self.took(end);
                 }
             }
-            // What it threw is no end for Pulse, and PHP raises `JobFailed` in a process that has not begun the job. A job
-            // that has failed by itself was processed, and Pulse has heard that.
+            // What it threw is no end for Pulse, and PHP raises `JobFailed` in a process that has not begun the job. A
+            // job that has failed by itself was processed, and Pulse has heard that.
             Event::JobAttempted(end)
                 if end.is_heard_by_php && end.has_failed && end.failure.is_some() =>
             {

@@ -44,8 +44,8 @@ impl Connections {
         (self.all.values()).filter_map(|destination| destination.queues.as_ref().ok())
     }
 
-    /// Whether payloads for a connection have an id and the number of attempts, as those on Redis; the connection may be
-    /// one that artisand cannot use.
+    /// Whether payloads for a connection have an id and the number of attempts, as those on Redis; the connection may
+    /// be one that artisand cannot use.
     pub(crate) fn counts_in_payload(&self, name: &str) -> bool {
         let queues = self.get(name).and_then(|to| to.queues.as_ref().ok());
         queues.is_none_or(|queues| queues.abilities().has(Ability::CountsInPayload))

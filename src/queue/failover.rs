@@ -48,7 +48,7 @@ impl FailoverQueue {
         let first = &all.first()?.queues;
         let mut abilities = first.abilities().clone();
         let has = |one: &Inner, ability| one.queues.abilities().has(ability);
-        // A payload may come to any of them; what one of them needs does no harm to the others.
+        // A payload may be pushed to any connection; what one connection needs does no harm to the others.
         let counts = all.iter().any(|one| has(one, Ability::CountsInPayload));
         abilities.can.retain(|ability| {
             // Only the first one's jobs are shown, and moved when they are due.
@@ -127,7 +127,7 @@ impl FailoverQueue {
             let answer = inner.queues.push_once(&pushes, once).await;
             match &answer {
                 Err(error) if error.is_of_unknown_outcome() => return answer,
-                // Refused now, it may have been taken before.
+                // The connection refuses the push now, but may have taken it before.
                 Err(_) if may_have == Some(at) => return answer.map_err(Error::doubtful),
                 _ => self.doubts().remove(once.id),
             };
@@ -383,7 +383,7 @@ mod tests {
         let scene = Scene::new();
         scene.servers[0].next("push_once", [Some(Fault::ReplyLost), Some(Fault::Refused)]);
         assert!(scene.push("a").await.unwrap_err().is_of_unknown_outcome());
-        // It is away now, and refuses; that says nothing about the first time.
+        // The connection is away now and refuses the push; that says nothing about the first push.
         assert!(scene.push("a").await.unwrap_err().is_of_unknown_outcome());
         assert!(matches!(
             scene.push("a").await,

@@ -4,9 +4,10 @@
 //! 2. The job is deleted.
 //! 3. The note is removed.
 //!
-//! After a crash between 1 and 2 the server delivers the job again. Then the note says that it has ended, and the job is
-//! deleted without being run. The note of a job without effects is written only if its deletion is not certain. Every
-//! pop looks for notes: some servers count deliveries anew after a restart, so the number of attempts tells nothing.
+//! After a crash between 1 and 2 the server delivers the job again. Then the note says that it has ended, and the job
+//! is deleted without being run. The note of a job without effects is written only if its deletion is not certain.
+//! Every pop looks for notes: some servers count deliveries anew after a restart, so the number of attempts tells
+//! nothing.
 //!
 //! A push that is due to an end is a follow-up: it happens after step 1, and again if the process dies, or the reply is
 //! lost, before the follow-up is removed. Servers of this kind do not recognize a push that is repeated.

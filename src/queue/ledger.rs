@@ -82,8 +82,8 @@ pub trait Ledger: Send + Sync + fmt::Debug + 'static {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
-    /// Notes the end of a job whose queue is on another server, and applies the effects: all in one step, and nothing if
-    /// an end of this identity is noted already. The note is kept for [`END_KEPT`].
+    /// Notes the end of a job whose queue is on another server, and applies the effects: all in one step, and nothing
+    /// if an end of this identity is noted already. The note is kept for [`END_KEPT`].
     fn note_end<'a>(
         &'a self,
         id: &'a str,

@@ -642,8 +642,9 @@ pub trait Queue: Send + Sync + fmt::Debug + 'static {
     /// Either all jobs are then pushed or none (on a cluster: all of a slot or none), and the call may be repeated.
     fn push_once<'a>(&'a self, pushes: &'a [Push], once: Once<'a>) -> Answer<'a, PushedOnce>;
 
-    /// The connection and its queue to which a push of this queue goes at this moment, if this is a connection that tries
-    /// several in order. A caller that has noted it pushes there and nowhere else, however often it has to begin anew.
+    /// The connection and its queue to which a push of this queue goes at this moment, if this is a connection that
+    /// tries several in order. A caller that has noted it pushes there and nowhere else, however often it has to begin
+    /// anew.
     ///
     /// # Errors
     ///

@@ -98,7 +98,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// True if the same call is refused for ever, whatever becomes of the server.
+    /// True if the same call is refused forever, whatever becomes of the server.
     pub fn is_final(&self) -> bool {
         // SQS says so of messages that are too long, and of characters that it takes not.
         const FINAL: [&str; 4] = [

@@ -9,7 +9,7 @@ pub(super) enum Outcome {
     Done,
     /// It released itself.
     Released,
-    /// It threw or timed out, and will be tried again.
+    /// It threw, timed out, or its PHP process ended, and it will be tried again.
     Retried,
     /// It failed for good.
     Failed,
@@ -17,7 +17,7 @@ pub(super) enum Outcome {
     Forwarded,
     /// It could not be decoded.
     Quarantined,
-    /// Its process ended, or another worker had the job at the end.
+    /// Another worker had the job at the end.
     Lost,
 }
 

@@ -143,7 +143,7 @@ pub(crate) struct DrainBudget {
 impl DrainBudget {
     /// How long there may be no progress.
     const IDLE: Duration = Duration::from_secs(3);
-    /// How long the tasks may take after the deadline; a supervisor may send SIGKILL two seconds after it.
+    /// How long the tasks may take after the deadline; a process manager may send SIGKILL two seconds after it.
     const EXTRA: Duration = Duration::from_secs(1);
     /// How long the tasks may take without a deadline. Other workers may keep adding records.
     const LONGEST: Duration = Duration::from_secs(30);

@@ -131,8 +131,8 @@ impl Drop for Place {
     }
 }
 
-/// Renews the reservations of running jobs, with a call for each queue, one at a time. No call waits for that of another
-/// queue: a server that hangs costs only its own queues their reservations.
+/// Renews the reservations of running jobs, with a call for each queue, one at a time. No call waits for that of
+/// another queue: a server that hangs costs only its own queues their reservations.
 pub(super) struct Renewals {
     renewer: Arc<Renewer>,
     under_way: Arc<UnderWay>,

@@ -22,7 +22,7 @@ const SERVER_AWAY: Duration = Duration::from_secs(5);
 /// How far a stop has come.
 #[derive(Debug, Default)]
 struct Stopping {
-    /// Whether an order to quit was given; a supervisor may then send SIGKILL soon.
+    /// Whether an order to quit was given; a process manager may then send SIGKILL soon.
     is_asked: bool,
     /// When running jobs are cut.
     deadline: Option<Instant>,

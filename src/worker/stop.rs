@@ -335,7 +335,7 @@ mod tests {
         let mut orders = control.subscribe();
         control.interrupt();
         assert!(orders.borrow_and_update().is_interrupted);
-        // A supervisor's SIGTERM came first: the Ctrl-C of its process group is no wish of a person.
+        // A process manager's SIGTERM came first: the Ctrl-C of its process group is no wish of a person.
         let control = Control::new();
         let mut orders = control.subscribe();
         control.quit();

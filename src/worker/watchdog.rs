@@ -11,7 +11,7 @@
 //! * A handler that blocks beyond its timeout is treated like a blocking handler that does not return: the worker
 //!   takes no more jobs, other jobs finish, and the process ends with Laravel's code. The handler's job stays
 //!   reserved until `retry_after`, with its attempt counted, as if the process had been killed.
-//! * The same holds at the stop deadline.
+//! * The same holds for a handler that blocks beyond the stop deadline, but the process then ends with code 0.
 //!
 //! [`Worker::with_overseer`]: super::Worker::with_overseer
 

@@ -760,8 +760,8 @@ async fn a_job_whose_lock_is_taken_is_not_pushed(queue: impl Subject) {
     let lock = &queue.lock("a", "lock");
     assert!(queue.ledger().holds(&name("q"), lock));
     let rows = [
-        // The lock is free, then taken; another owner fails to free it, its owner frees it, and in the end a call without an
-        // owner does.
+        // The lock is free, then taken; another owner fails to free it, its owner frees it, and in the end a call
+        // without an owner does.
         (vec![push_locked("a", 11, None, lock)], 1),
         (vec![push_locked("a", 12, Some(5), lock)], 1),
         (
@@ -1123,8 +1123,8 @@ pub(crate) fn redis_queue(server: &RedisServer, notify: bool) -> RedisQueue {
     )
 }
 
-/// Clauses about several queues whose keys have to be in one place. Where they are not, `cluster/queues.rs` forwards jobs
-/// to another slot, and `live/ends_killed.rs` has chains and batches over three.
+/// Clauses about several queues whose keys have to be in one place. Where they are not, `cluster/queues.rs` forwards
+/// jobs to another slot, and `live/ends_killed.rs` has chains and batches over three.
 const IN_ONE_PLACE: [&str; 3] = [
     "forwarded_and_quarantined_jobs_are_as_they_were",
     "what_the_end_of_a_job_brings_about_happens_with_it_or_not_at_all",
@@ -1288,7 +1288,7 @@ async fn nothing_of_an_end_happens_if_part_of_it_cannot() {
     );
     let found = sizes(&queue, "q").await;
     assert_eq!((found.pending, found.reserved), (0, 2));
-    // A lock that lives for ever, one that ends, and notifications for each push.
+    // A lock that lives forever, one that ends, and notifications for each push.
     server.query::<()>(&[b"DEL", b"p_queues:broken"]);
     let with = |ttl| {
         let claim = Claim {

@@ -1,5 +1,5 @@
-//! What the fuzz targets check, over the inputs that `fuzz/run` begins with: so they compile, and what was found once stays
-//! mended.
+//! What the fuzz targets check, over the inputs that `fuzz/run` begins with: so they compile, and what was found once
+//! stays fixed.
 
 #[expect(
     unreachable_pub,

@@ -306,7 +306,8 @@ fn object(class: &str, properties: &[(&[u8], &[u8])]) -> Vec<u8> {
     out
 }
 
-/// The payload of a job; bytes that are no UTF-8 come as PHP's base64 of an encrypted one would not, so they are escaped.
+/// The payload of a job; bytes that are no UTF-8 come as PHP's base64 of an encrypted one would not, so they are
+/// escaped.
 fn payload(class: &str, command: &[u8]) -> String {
     let command = String::from_utf8(command.to_vec()).unwrap();
     json!({

@@ -129,7 +129,8 @@ fn pages() -> Vec<PathBuf> {
 #[test]
 fn commands_and_options_that_pages_name_exist() {
     let options = Options::new();
-    // A command begins a line of a shell or stands in backticks, maybe behind variables; what ends it is not part of it.
+    // A command begins a line of a shell or stands in backticks, maybe behind variables; what ends it is not part of
+    // it.
     let shell = Regex::new(r"(?m)(?:^|[`$] |`|[A-Z_]+=\S+ |-u www-data |bin/)artisand ((?:--\w+ \S+ )?)([a-z][a-z:-]*)([^`\n#|&;)]*)").unwrap();
     let mut checked = 0;
     for page in pages() {

@@ -306,8 +306,8 @@ impl Drop for Over<'_> {
 
 /// Jobs that a replica had are not lost, whatever the moment of a failover. Some run twice: replication is
 /// asynchronous, and an old master lives on for a while without knowing that it is none, so what it is told then (a
-/// job popped, a job deleted) the new one does not know. `queue:work` of PHP runs them again as well. How many these are
-/// depends on how fast the workers are: each of them has to have run while a failover was under way.
+/// job popped, a job deleted) the new one does not know. `queue:work` of PHP runs them again as well. How many these
+/// are depends on how fast the workers are: each of them has to have run while a failover was under way.
 #[test]
 #[ignore = "needs the examples"]
 fn failovers_under_load_lose_no_job_and_double_only_those_of_that_moment() {

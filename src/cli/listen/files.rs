@@ -152,8 +152,8 @@ fn differences(before: &Seen, now: &Seen) -> Vec<PathBuf> {
     other.chain(gone).map(|(path, _)| path.clone()).collect()
 }
 
-/// Whether a directory or file below what is watched may say what jobs do: not what editors, databases and Laravel itself
-/// write there while jobs run.
+/// Whether a directory or file below what is watched may say what jobs do: not what editors, databases and Laravel
+/// itself write there while jobs run.
 fn is_worth_a_look(entry: &DirEntry) -> bool {
     let name = entry.file_name().to_string_lossy();
     let is_hidden = name.starts_with('.') && !name.starts_with(".env");

@@ -1,7 +1,7 @@
 //! `queue:listen`
 //!
-//! Laravel starts a PHP process for each job, so that a change of the code counts at once. Here a worker goes on until a
-//! file changes, ends its jobs, and is started anew.
+//! Laravel starts a PHP process for each job, so that a change of the code counts at once. Here a worker goes on until
+//! a file changes, ends its jobs, and is started anew.
 
 use std::io::Read as _;
 use std::os::fd::AsFd as _;
@@ -80,7 +80,7 @@ pub(super) fn run(
     block_on(Listener::new(args.watch, args.exec, global)?.listen())
 }
 
-/// Whether a supervisor has started this process.
+/// Whether a process manager has started this process.
 fn is_supervised() -> bool {
     ["SUPERVISOR_ENABLED", "NOTIFY_SOCKET"]
         .iter()

@@ -52,7 +52,7 @@ impl Worker {
     }
 }
 
-/// Waits for the end of a worker; for ever if there is none.
+/// Waits for the end of a worker; forever if there is none.
 pub(super) async fn end_of(worker: Option<&mut Worker>) -> std::io::Result<ExitStatus> {
     match worker {
         Some(worker) => worker.child.wait().await,

@@ -24,7 +24,8 @@ use super::{GlobalArgs, UsageError, output};
 /// Arguments of `make:handler`, as given.
 #[derive(Debug, clap::Args)]
 pub(super) struct MakeHandlerArgs {
-    /// Class of the job, listener, notification, mailable or broadcast event; name of an artisan command; `Class@method` of a string job
+    /// Class of the job, listener, notification, mailable or broadcast event; name of an artisan command;
+    /// `Class@method` of a string job
     #[arg(value_name = "CLASS")]
     class: String,
 

@@ -33,7 +33,7 @@ const HELP: [&str; 12] = [
     "failed   jobs of the last hour, for good",
 ];
 
-/// Colours, or none: what they say is said in words as well.
+/// Whether to use colours; words always say the same.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Look {
     pub(super) is_coloured: bool,

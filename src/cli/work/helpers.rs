@@ -44,7 +44,8 @@ impl Helpers {
         if let Some(hooks) = &hooks {
             services.hooks = Hooks::Ask(Arc::<HookHelper>::clone(hooks));
         }
-        // Only where the pool runs, as PHP is sure to be here then. A worker for one job has ended before a look is due.
+        // Only where the pool runs, as PHP is sure to be here then. A worker for one job has ended before a look is
+        // due.
         let waits = horizon
             .filter(|_| plan.is_for_php() && !plan.options.stop.once)
             .map(|horizon| WaitMonitor::start(&horizon, options(), queue, runtime));

@@ -82,7 +82,7 @@ fn work(
             signals = signals => match signals.context("the task of signals ended")? {},
             summed = sum_up(summary.as_deref(), &console) => {
                 summed.context("could not listen for SIGUSR1")?;
-                unreachable!("signals are obeyed for ever")
+                unreachable!("signals are obeyed forever")
             }
         };
         if let Some(summary) = &summary {

@@ -31,7 +31,7 @@ pub enum SettingError {
         /// What is there instead.
         there: String,
     },
-    /// It is there and nothing we can use.
+    /// It is there, and artisand cannot use it.
     #[error("`{path}` of the app is {found}, expected {expected}")]
     Wrong {
         /// Path of the setting.
@@ -41,7 +41,8 @@ pub enum SettingError {
         /// What would work.
         expected: String,
     },
-    /// A cache store of a kind that is not supported: `memcached`, `dynamodb`, `octane`, `apc`, `storage`, an app's own.
+    /// A cache store of a kind that is not supported: `memcached`, `dynamodb`, `octane`, `apc`, `storage`, an app's
+    /// own.
     #[error(
         "`{path}` of the app is `{driver}`, which only PHP reads (artisand reads redis, database and file)"
     )]
@@ -51,7 +52,7 @@ pub enum SettingError {
         /// The kind.
         driver: String,
     },
-    /// Values would be written otherwise than we can read them.
+    /// Values would be written otherwise than artisand can read them.
     #[error(
         "`{path}` is {value}: phpredis then changes the bytes of cache values and locks, which artisand does not read; unset it, or give the cache store a connection without it, or set `control_plane = false` under [worker] to work without the app's signals"
     )]

@@ -19,7 +19,7 @@ impl Laravel {
     pub fn encrypter(&self) -> SettingResult<Encrypter> {
         let version = self.known_version();
         let key = match self.text(&["app", "key"]) {
-            // What the manifest left out may be said to us alone.
+            // The key that the manifest left out may be in this process's environment alone.
             Err(SettingError::Secret { path, .. }) => {
                 let key = (self.env)("APP_KEY");
                 Some(key.ok_or_else(|| SettingError::Secret {

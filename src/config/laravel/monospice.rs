@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 /// The driver of queue connections and cache stores, and the group of connections below `database`.
 const DRIVER: &str = "redis-sentinel";
 
-/// The configuration with the package's connections as predis has them, below `database.redis`, and the driver `redis` in
-/// place of the package's.
+/// The configuration with the package's connections as predis has them, below `database.redis`, and the driver `redis`
+/// in place of the package's.
 ///
 /// # Source
 ///

@@ -40,8 +40,8 @@ impl Laravel {
     ///
     /// # Source
     ///
-    /// `Predis\Connection\Aggregate\SentinelReplication` (predis 1), `Predis\Connection\Replication\SentinelReplication`
-    /// (predis 2 and 3).
+    /// `Predis\Connection\Aggregate\SentinelReplication` (predis 1),
+    /// `Predis\Connection\Replication\SentinelReplication` (predis 2 and 3).
     pub(super) fn sentinels_in_list(
         &self,
         name: &str,

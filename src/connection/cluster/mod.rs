@@ -9,9 +9,9 @@
 //! | `MOVED` | another node serves the slot | noted, and sent there |
 //! | `ASK` | the slot is being moved, and its keys are there | sent there once, behind `ASKING` |
 //! | `TRYAGAIN` | some of the keys are moved already | sent again in a moment |
-//! | `CLUSTERDOWN`, `MASTERDOWN`, `LOADING`, `READONLY` | the slot has no master that takes commands now | the nodes are asked for their slots; sent again in a moment |
+//! | `CLUSTERDOWN`, `MASTERDOWN`, `LOADING`, `READONLY` | the slot has no master now | slots are looked up; sent again |
 //! | no connection | nothing was sent | as above |
-//! | the connection is lost after that | unknown | an error; the nodes are asked for their slots before the next command |
+//! | the connection is lost after that | unknown | an error; slots are looked up before the next command |
 
 use std::collections::HashMap;
 use std::fmt;
@@ -218,8 +218,8 @@ impl Cluster {
         self.unserved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Until when a command for this slot waits. If the slot's master was silent the last time, it must give a sign of life
-    /// first: one that hangs would cost each command the time of a connection.
+    /// Until when a command for this slot waits. If the slot's master was silent the last time, it must give a sign of
+    /// life first: one that hangs would cost each command the time of a connection.
     async fn deadline(&self, slot: Option<u16>) -> Result<Instant, Error> {
         let now = Instant::now();
         let doubt = self.doubts().get(&slot).copied();
@@ -250,8 +250,8 @@ impl Cluster {
         Ok(if is_impatient { now } else { now + PATIENCE })
     }
 
-    /// Asks a master for a sign of life; false if it takes long. Then the question stays open, and the next call looks at
-    /// its answer: a slow connection is opened once, however often a command cannot wait for it.
+    /// Asks a master for a sign of life; false if it takes long. Then the question stays open, and the next call looks
+    /// at its answer: a slow connection is opened once, however often a command cannot wait for it.
     async fn knock(&self, master: &Address) -> Result<bool, Error> {
         let node = self.node(master)?;
         let knocks = || self.knocks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -430,7 +430,8 @@ impl Cluster {
         })
     }
 
-    /// Sends several commands, whose keys all lie in one slot, to the node that serves it. Each is carried out on its own.
+    /// Sends several commands, whose keys all lie in one slot, to the node that serves it. Each is carried out on its
+    /// own.
     ///
     /// # Errors
     ///

@@ -28,7 +28,7 @@ pub(super) struct Topology {
     asking: tokio::sync::Mutex<NodeAnswers>,
     /// How often they have been asked, so that several callers ask once.
     rounds: AtomicUsize,
-    /// Where to begin with asking: a node that is cut off from the others would answer with old news for ever.
+    /// Where to begin with asking: a node that is cut off from the others would answer with old news forever.
     turn: AtomicUsize,
     /// All connections to nodes, of which those to former nodes are closed.
     connections: Mutex<Vec<Weak<Nodes>>>,
@@ -44,7 +44,7 @@ struct NodeAnswers {
 
 /// How long one node may take to tell of the cluster.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a node that did not answer is asked last. Not for ever: the one that is left may be cut off from the others.
+/// How long a node that did not answer is asked last. Not forever: the one that is left may be cut off from the others.
 const ASKED_LAST: Duration = Duration::from_secs(10);
 
 impl Topology {

@@ -1,8 +1,8 @@
 //! Trace context in payloads: which span pushed a job, in the keys of all agents that PHP apps use.
 //!
-//! The keys stand at the top of the payload (docs/protocol/payload.md 14). Their texts come from any program that pushes
-//! jobs, so each is read up to a length, and one that is not valid counts as missing. The first of these that is valid
-//! names the parent:
+//! The keys stand at the top of the payload (docs/protocol/payload.md 14). Their texts come from any program that
+//! pushes jobs, so each is read up to a length, and one that is not valid counts as missing. The first of these that is
+//! valid names the parent:
 //!
 //! 1. `traceparent` with `tracestate`: W3C Trace Context, as OpenTelemetry and New Relic write it;
 //! 2. `dd_headers`: Datadog's object, by its own `traceparent` or else by its decimal ids;

@@ -162,7 +162,7 @@ pub enum Reply {
 }
 
 impl Verb {
-    /// Whether a server that is in step with us can answer so.
+    /// Whether a server that is in step with this connection can answer so.
     pub(super) fn accepts(self, reply: &Reply) -> bool {
         use Reply as R;
         match reply {

@@ -217,7 +217,7 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// The server is out of step with us: the connection cannot be used any more.
+    /// The server is out of step with this connection, which cannot be used any more.
     pub(super) fn receive(&mut self, inbox: &mut Vec<u8>) -> Result<(), &'static str> {
         let mut used = 0;
         while let Some((reply, length)) = Reply::read(&inbox[used..])? {

@@ -125,7 +125,7 @@ impl BeanstalkdQueue {
         jobs: &[Arc<ReservedJob>],
         now: UnixSeconds,
     ) -> Result<Vec<Held>, Error> {
-        // The time to run is the job's own, and may be another than ours.
+        // The time to run is the job's own, and may be another than `retry_after` here.
         let both = jobs.iter().flat_map(|job| {
             let ticket = Ticket::read(&job.ticket);
             [(ticket, Act::Touch), (ticket, Act::Stats)]

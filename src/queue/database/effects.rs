@@ -98,8 +98,8 @@ impl DatabaseQueue {
 
     /// The statements that take a lock: with key and owner, and if that changes nothing, with owner and key.
     ///
-    /// As Laravel takes locks (docs/protocol/cache.md 5), but for a lock that its owner has already: on Redis, too, it is
-    /// taken.
+    /// As Laravel takes locks (docs/protocol/cache.md 5), but for a lock that its owner has already: on Redis, too, it
+    /// is taken.
     pub(super) fn claim_statements(
         &self,
         place: &DatabaseLock,

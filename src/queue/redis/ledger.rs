@@ -35,12 +35,13 @@ fn seconds(lives: Duration) -> Arg<'static> {
 }
 
 impl RedisQueue {
-    /// The queue with whose keys the records lie; without one, those of jobs on other servers.
+    /// The queue whose slot holds the records; without one, that of records of jobs on other servers.
     fn home(&self) -> QueueName {
         self.home.clone().unwrap_or_else(|| HOME.into())
     }
 
-    /// Whether each queue has lists of its own: with a tag in the prefix all keys are in one slot, and there is one of each.
+    /// Whether each queue has lists of its own: with a tag in the prefix all keys are in one slot, and there is one of
+    /// each.
     fn has_parts(&self) -> bool {
         self.keys.are_tagged() && !self.keys.is_in_one_slot()
     }

@@ -1,7 +1,7 @@
 //! What this process knows of the messages it has received.
 //!
-//! The server does not say for sure whether a reservation is still held: it may take a delete with an old receipt handle
-//! and do nothing. So the time of the reservation decides, on two clocks: one may stand still while the machine
+//! The server does not say for sure whether a reservation is still held: it may take a delete with an old receipt
+//! handle and do nothing. So the time of the reservation decides, on two clocks: one may stand still while the machine
 //! sleeps, the other may be set.
 
 use std::collections::HashMap;

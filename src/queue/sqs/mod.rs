@@ -1,7 +1,7 @@
 //! Laravel's SQS driver.
 //!
-//! The server keeps the time: it shows delayed messages, and those whose reservation has ended, by itself. It also counts
-//! the attempts: a job that is put back has one more, and payloads stay as they were sent.
+//! The server keeps the time: it shows delayed messages, and those whose reservation has ended, by itself. It also
+//! counts the attempts: a job that is put back has one more, and payloads stay as they were sent.
 //!
 //! What surprises:
 //!
@@ -11,7 +11,8 @@
 //!   here, and a deletion after its end counts as uncertain.
 //! * A receipt that does not wait asks some of the servers only, and may miss what is there.
 //! * Messages of one group of a FIFO queue come together in one receipt, so each receipt there takes one.
-//! * Each request costs money. An idle worker waits in long polls, and a reservation is renewed when a third has passed.
+//! * Each request costs money. An idle worker waits in long polls, and a reservation is renewed when a third has
+//!   passed.
 //! * Nothing happens in one step: `Finish` with effects is refused, a forwarded job may be there twice after a crash.
 
 #[cfg(feature = "sqs")]

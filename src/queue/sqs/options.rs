@@ -12,7 +12,8 @@ use crate::queue::{Answer, ConnectionName, QueueName};
 pub struct SqsOptions {
     /// Name of the queue connection.
     pub connection: ConnectionName,
-    /// Who signs the requests; `None` for the SDK's own search: environment, profile, web identity, container, instance.
+    /// Who signs the requests; `None` for the SDK's own search: environment, profile, web identity, container,
+    /// instance.
     pub key: Option<SqsKey>,
     /// Region, such as `eu-central-1`; `None` for the SDK's own search.
     pub region: Option<String>,

@@ -2,8 +2,8 @@
 //!
 //! A long poll takes the messages it finds, and each receipt counts as an attempt of its job, of which it may have but
 //! one. So what a poll has caught is run by this worker: polls together take no more than the last pop had room for,
-//! a pop leaves room for those that are under way, what is caught stays reserved until a pop takes it, and a worker that
-//! stops waits for its polls.
+//! a pop leaves room for those that are under way, what is caught stays reserved until a pop takes it, and a worker
+//! that stops waits for its polls.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -17,8 +17,8 @@ const LONGEST_DELAY: Duration = Duration::from_secs(900);
 impl SqsQueue {
     /// Sends jobs to a queue, each to be due at its time.
     ///
-    /// A queue that keeps order delays no single message: its jobs come at once, as Laravel's do since 12.30. With `once`,
-    /// it does not take the same job again for five minutes.
+    /// A queue that keeps order delays no single message: its jobs come at once, as Laravel's do since 12.30. With
+    /// `once`, it does not take the same job again for five minutes.
     ///
     /// # Errors
     ///

@@ -43,7 +43,7 @@ fn way<'a>(settlement: &'a Settlement, lease: &Lease) -> Way<'a> {
         | Settlement::ReleaseUncounted(due)
         | Settlement::LeaveUntil(due) => until(*due),
         Settlement::PutBack => Way::Hide(Duration::ZERO),
-        // There is no place for it: it is out of the way for as long as the server allows, and the app's redrive policy,
+        // SQS has no quarantine: the message is hidden for as long as the server allows, and the app's redrive policy,
         // if it has one, moves it in the end.
         Settlement::Quarantine => Way::Hide(lease.longest()),
         Settlement::Forward(to) => Way::Forward(to),
@@ -64,7 +64,7 @@ struct Batch<'a> {
     hides: Vec<(usize, &'a Arc<ReservedJob>, Duration)>,
 }
 
-/// What came of some jobs; nothing is said of those of a request that failed.
+/// Results per job; jobs of a failed request are absent.
 #[derive(Default)]
 struct Carried {
     settled: Vec<(usize, Settled)>,

@@ -171,7 +171,8 @@ impl<'a> TailEvent<'a> {
         }
     }
 
-    /// Whether something went wrong: a job threw, timed out, failed, was lost or could not be read, or a canary stopped.
+    /// Whether something went wrong: a job threw, timed out, failed, was lost or could not be read, or a canary
+    /// stopped.
     pub fn is_failure(&self) -> bool {
         matches!(
             &*self.status,

@@ -9,7 +9,7 @@
 //!
 //! * `retryUntil` switches `maxTries` off, it does not add to it.
 //! * At the very second of `retryUntil` a job still starts, but fails on an exception.
-//! * `maxTries` 0 means "for ever", not "never".
+//! * `maxTries` 0 means "forever", not "never".
 //! * The last entry of a backoff list repeats. Every attempt moves along the list, also one that ended in a
 //!   release.
 //! * A job that timed out and may run again is neither released nor deleted: it comes back when its reservation

@@ -154,8 +154,8 @@ impl Attempt {
         Effect::Record(record)
     }
 
-    /// Effects of an attempt that ends its job, which belong to that end. If the job goes back to its queue, they are carried
-    /// out now: a release has no effects, and as in Laravel they are not missing if the worker dies in between.
+    /// Effects of an attempt that ends its job, which belong to that end. If the job goes back to its queue, they are
+    /// carried out now: a release has no effects, and as in Laravel they are not missing if the worker dies in between.
     pub(super) async fn before_the_end(
         &self,
         info: &JobInfo,

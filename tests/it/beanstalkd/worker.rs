@@ -43,7 +43,7 @@ fn job(n: u32) -> Vec<u8> {
     payload.to_string().into_bytes()
 }
 
-/// A job that follows another one and is longer than the server takes is not tried for ever, and not lost.
+/// A job that follows another one and is longer than the server takes is not tried forever, and not lost.
 #[tokio::test]
 async fn a_push_that_the_server_refuses_becomes_a_failed_job() {
     let server = Beanstalkd::start_with(&["-z", "500"]);

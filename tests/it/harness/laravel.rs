@@ -142,7 +142,8 @@ impl Laravel {
         cell.get_or_init(find).clone()
     }
 
-    /// The path of the app's copy in the root of this version, relative to that root; empty for a version without a root.
+    /// The path of the app's copy in the root of this version, relative to that root; empty for a version without a
+    /// root.
     pub(crate) fn copy(&self) -> &'static str {
         copy_of_the_app(self.version)
     }

@@ -37,7 +37,8 @@ job = 'App\Jobs\Hz\Releases'
 handler = { exec = ["sh", "-c", "[ $ARTISAND_JOB_ATTEMPTS = 2 ] || { echo release 1; exit 75; }"] }
 "#;
 
-/// The same payloads as real Horizon had; its records are in `fixtures/horizon`, made by `php-interop/horizon/record.py`.
+/// The same payloads as real Horizon had; its records are in `fixtures/horizon`, made by
+/// `php-interop/horizon/record.py`.
 fn records_are_those_that_real_horizon_has_left(version: u8) {
     let file = project().join(format!("fixtures/horizon/laravel-{version}.json"));
     let recorded: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();

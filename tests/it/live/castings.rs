@@ -619,7 +619,8 @@ on_every_laravel!(every_casting_leaves_what_php_leaves);
 on_every_laravel!(in_a_database_every_casting_leaves_what_php_leaves);
 
 impl Stage {
-    /// The jobs that the first job of a batch adds: queue and payload without ids and times, and their order by due time.
+    /// The jobs that the first job of a batch adds: queue and payload without ids and times, and their order by due
+    /// time.
     fn added_by(&self, by: By, scenario: &str) -> Vec<(String, String)> {
         self.redis.query::<()>(&[b"FLUSHALL"]);
         self.php().text(&["interop:scenario", scenario]);

@@ -290,7 +290,8 @@ fn with_callbacks_of(ours: &[u8], theirs: &str) -> Vec<u8> {
         .unwrap()
 }
 
-/// Copies the random parts of PHP's second payload into artisand's step; returns whether the rest is equal byte for byte.
+/// Copies the random parts of PHP's second payload into artisand's step; returns whether the rest is equal byte for
+/// byte.
 fn with_chance_of(theirs: &str, step: &Step) -> Vec<u8> {
     let theirs = ObjectText::parse(theirs.as_bytes()).unwrap();
     match theirs.get("uniqueLockOwner").unwrap() {

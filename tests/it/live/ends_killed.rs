@@ -345,7 +345,8 @@ fn chains_go_on_after_kills(version: u8) {
     chains(version, &Vec::new());
 }
 
-/// Kills while there was work are more than this. On a slow machine `queue:work` has done most of it before the last kills.
+/// Kills while there was work are more than this. On a slow machine `queue:work` has done most of it before the last
+/// kills.
 const FEW: usize = 2;
 
 /// Chains; so many that there is work until the last kill.

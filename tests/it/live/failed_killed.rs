@@ -65,7 +65,7 @@ impl Killed {
             let at = TimeZone::UTC.to_timestamp(at).unwrap().as_second();
             let number = self.uuids.iter().position(|other| *other == uuid);
             let exception = row["exception"].as_str().unwrap().to_owned();
-            let number = number.expect("a job of ours");
+            let number = number.expect("a job of this test");
             rows.insert(format!("job-{number:03}"), (at, exception));
             uuids.push(uuid);
         }

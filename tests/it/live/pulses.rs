@@ -1,4 +1,5 @@
-//! Jobs of handlers beside real Pulse, which hears of them (`events = "all"`) and runs in the pool: each is counted once.
+//! Jobs of handlers beside real Pulse, which hears of them (`events = "all"`) and runs in the pool: each is counted
+//! once.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,6 +1,7 @@
 //! Hours of steady load on artisand beside `queue:work`: each job runs once, and nothing grows.
 //!
-//! `make soak MINUTES=120` runs it with a release build, and writes charts and samples. A short form runs with the suite.
+//! `make soak MINUTES=120` runs it with a release build, and writes charts and samples. A short form runs with the
+//! suite.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

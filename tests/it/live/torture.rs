@@ -520,8 +520,8 @@ impl Torture {
         left
     }
 
-    /// Whether PHP could not write the row of a failed job, which it had deleted before: the log has the statement, with
-    /// the job's uuid and payload.
+    /// Whether PHP could not write the row of a failed job, which it had deleted before: the log has the statement,
+    /// with the job's uuid and payload.
     fn has_lost_row(&self, job: &str) -> bool {
         let log = self.laravel.log();
         let mut lines = log.lines();

@@ -1,4 +1,5 @@
-//! Jobs on a server that only deletes them, a beanstalkd or SQS: PHP and Rust, alone and together, bring about the same.
+//! Jobs on a server that only deletes them, a beanstalkd or SQS: PHP and Rust, alone and together, bring about the
+//! same.
 
 use std::collections::BTreeMap;
 #[cfg(feature = "sqs")]
@@ -399,7 +400,8 @@ fn settings_that_need_a_choice_are_refused(version: u8) {
 
 on_every_laravel!(settings_that_need_a_choice_are_refused);
 
-/// When artisand dies, its server gives the job to the next worker at once: the PHP process that runs it must do no more.
+/// When artisand dies, its server gives the job to the next worker at once: the PHP process that runs it must do no
+/// more.
 fn a_php_process_whose_worker_is_gone_ends_nothing(version: u8) {
     let tubes = Tubes::new(version, POOL, 90);
     let chain = ["interop:chain", "chain", "await:go,ok", "ok", "--tries=3"];

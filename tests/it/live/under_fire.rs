@@ -315,7 +315,7 @@ fn hostile_jobs_harm_only_themselves(version: u8) {
         .iter()
         .map(|(misdeed, ..)| json!({"id": misdeed, "misdeed": misdeed}))
         .collect();
-    // Those that run for ever: once with attempts left, once without.
+    // Those that run forever: once with attempts left, once without.
     for (id, misdeed, tries) in [
         ("loops", "loops", 9),
         ("loops-once", "loops", 1),
@@ -581,9 +581,10 @@ impl Hangup {
 
 /// A process in the group of another one, as long as it lives.
 ///
-/// The test stops PHP and its supervisor, and then kills artisand. Their process groups are then orphaned: no member has
-/// a parent in the same session. The kernel sends SIGHUP and SIGCONT to an orphaned group with a stopped process, which
-/// would kill or wake the process too early. The parent of this process is the test, so the group is not orphaned.
+/// The test stops PHP and its supervisor, and then kills artisand. Their process groups are then orphaned: no member
+/// has a parent in the same session. The kernel sends SIGHUP and SIGCONT to an orphaned group with a stopped process,
+/// which would kill or wake the process too early. The parent of this process is the test, so the group is not
+/// orphaned.
 fn companion_of(leader: u32) -> ManagedChild {
     let mut command = Command::new("sleep");
     command
@@ -1260,8 +1261,8 @@ fn members_with_a_time_limit_live_on_while_the_app_is_down(version: u8) {
     std::thread::sleep(Duration::from_millis(500));
     scene.php().text(&["down"]);
     scene.doze(4);
-    // Time is the subject: after three seconds without a job Laravel's loop runs, here at least once. A process that does not take its
-    // job because it pauses is replaced; artisand knows of that by the next one.
+    // Time is the subject: after three seconds without a job Laravel's loop runs, here at least once. A process that
+    // does not take its job because it pauses is replaced; artisand knows of that by the next one.
     std::thread::sleep(Duration::from_secs(7));
     let waiting = scene.redis.list(&scene.queue("default"));
     assert_eq!(waiting.len(), 4, "{}", tail(&worker));

@@ -273,7 +273,7 @@ fn one_unique_job_of_a_name_at_a_time(version: u8) {
             }
         }
 
-        // None is locked out for ever.
+        // None is locked out forever.
         let mut again = scene.rush(case, 30 * IDS, "--pause=0", 99);
         again.succeeds_within(LONG);
         wait(&mut scene);

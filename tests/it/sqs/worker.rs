@@ -104,7 +104,8 @@ async fn a_worker_runs_all_jobs_as_soon_as_they_are_there() {
     assert_eq!(sizes(&looker, "default").await, Sizes::default());
 }
 
-/// Workers with one slot that are told to stop while they wait: a job that comes in that moment is run, or left untouched.
+/// Workers with one slot that are told to stop while they wait: a job that comes in that moment is run, or left
+/// untouched.
 #[tokio::test]
 async fn a_worker_that_stops_spends_no_attempt_in_vain() {
     let server = Sqs::start();

@@ -55,7 +55,7 @@ async fn play<F: Future<Output = ()>>(
     };
     let (report, events) = tokio::select! {
         ran = scene.run() => ran,
-        () = playing => unreachable!("it waits for ever"),
+        () = playing => unreachable!("it waits forever"),
     };
     (report, events, server)
 }
@@ -328,7 +328,7 @@ async fn declined_by(mut scene: Scene, after: Duration) -> Vec<String> {
     };
     let (report, told) = tokio::select! {
         ran = scene.run() => ran,
-        () = playing => unreachable!("it waits for ever"),
+        () = playing => unreachable!("it waits forever"),
     };
     assert_eq!(report.jobs_processed, 1);
     assert_eq!(server.sizes().await, nothing_left());
