@@ -45,14 +45,15 @@ impl SqsQueue {
             let text = std::str::from_utf8(payload).map_err(|_| refuse(Refusal::NotText))?;
             let group = group.map(str::to_owned).or_else(|| group_of(payload));
             let fifo = url.is_fifo();
+            let identity = match once {
+                Some(id) => short_identity(&format!("{id}:{index}")),
+                None => format!("{:032x}", fastrand::u128(..)),
+            };
             messages.push(Outgoing {
-                body: self.body(queue, text).await?,
+                body: self.body(queue, text, &identity).await?,
                 delay: is_delayed.then(|| i32::try_from(delay.as_secs()).unwrap_or(i32::MAX)),
                 group: group.or_else(|| fifo.then(|| queue.to_string())),
-                deduplication: fifo.then(|| match once {
-                    Some(id) => deduplication(&format!("{id}:{index}")),
-                    None => format!("{:032x}", fastrand::u128(..)),
-                }),
+                deduplication: fifo.then_some(identity),
             });
         }
         let mut rest = &messages[..];
@@ -85,17 +86,22 @@ impl SqsQueue {
     }
 
     /// The text of the message: the payload, or where it is kept.
-    async fn body(&self, queue: &QueueName, payload: &str) -> Result<String, Error> {
+    ///
+    /// Each push has a place of its own, where Laravel names it by the job's uuid: the message of an earlier push of
+    /// the same job, such as one that is forwarded or retried, takes its payload along when it is deleted.
+    async fn body(
+        &self,
+        queue: &QueueName,
+        payload: &str,
+        identity: &str,
+    ) -> Result<String, Error> {
         let Some(overflow) = &self.core.options.overflow else {
             return Ok(payload.to_owned());
         };
         if !overflow.always && payload.len() < MOST_BYTES {
             return Ok(payload.to_owned());
         }
-        let uuid = Payload::parse(payload.as_bytes()).ok();
-        let uuid = uuid.and_then(|payload| Some(payload.uuid.as_ref()?.to_string()));
-        let uuid = uuid.unwrap_or_else(|| format!("{:032x}", fastrand::u128(..)));
-        let key = format!("{OVERFLOW}{uuid}");
+        let key = format!("{OVERFLOW}{identity}");
         let kept = overflow.store.put(&key, payload).await;
         kept.map_err(|source| Error::Overflow {
             queue: queue.clone(),
@@ -136,7 +142,7 @@ fn fitting(messages: &[Outgoing]) -> usize {
 }
 
 /// An identity as the server takes it: no longer than 128 characters.
-fn deduplication(id: &str) -> String {
+fn short_identity(id: &str) -> String {
     use sha2::Digest as _;
     let digest = sha2::Sha256::digest(id);
     let digest = u128::from_be_bytes(digest[..16].try_into().unwrap_or_default());
