@@ -140,6 +140,7 @@ impl Core {
                 visibility,
                 group,
                 overflow,
+                is_forwarded: false,
             };
             self.leases.insert(Arc::clone(&ticket), lease);
             jobs.push(ReservedJob {

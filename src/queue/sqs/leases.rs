@@ -57,6 +57,8 @@ pub(super) struct Lease {
     pub(super) group: Option<String>,
     /// Where its payload is kept, if that is not the message's text.
     pub(super) overflow: Option<String>,
+    /// Whether it was sent to another queue, and has only to be deleted.
+    pub(super) is_forwarded: bool,
 }
 
 impl Lease {
@@ -97,6 +99,12 @@ impl Leases {
         if let Some(lease) = self.held().get_mut(&job.ticket) {
             lease.since = since;
             lease.visibility = visibility;
+        }
+    }
+
+    pub(super) fn forwarded(&self, job: &ReservedJob) {
+        if let Some(lease) = self.held().get_mut(&job.ticket) {
+            lease.is_forwarded = true;
         }
     }
 

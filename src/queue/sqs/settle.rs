@@ -108,7 +108,12 @@ impl SqsQueue {
                 continue;
             };
             let is_over = lease.left().is_zero();
-            match way(settlement, &lease) {
+            let way = match way(settlement, &lease) {
+                // It is where it was to go: only its deletion is repeated.
+                Way::Forward(_) if lease.is_forwarded => Way::Delete,
+                way => way,
+            };
+            match way {
                 // The job has run. Deleting it is right even if its reservation has ended and another worker has it.
                 Way::Delete => {
                     let batch = batches.entry(lease.url).or_default();
@@ -240,14 +245,21 @@ impl SqsQueue {
     }
 
     /// Sends a job to another queue, then deletes it here: a crash between both leaves it twice, and never loses it.
+    ///
+    /// # Errors
+    ///
+    /// The lease tells whether it was sent.
     async fn forward(
         &self,
         job: &Arc<ReservedJob>,
         to: &QueueName,
         lease: &Lease,
     ) -> Result<Settled, Error> {
-        self.put(to, &[(&*job.payload, None)], lease.group.as_deref(), None)
+        // A FIFO queue does not take it twice, if the reply is lost and it is sent again.
+        let once = job.delivery.as_ref().map(|delivery| &*delivery.id);
+        self.put(to, &[(&*job.payload, None)], lease.group.as_deref(), once)
             .await?;
+        self.core.leases.forwarded(job);
         // Also done if the reservation ended just now: the job is where it was to go.
         let deleted = self.delete(&lease.url, &[(0, job)]).await;
         match deleted.problems.into_iter().next() {

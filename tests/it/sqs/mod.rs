@@ -449,6 +449,39 @@ async fn a_lost_reply_to_a_deletion_is_asked_for_again() {
 }
 
 #[tokio::test]
+async fn a_job_whose_deletion_fails_is_forwarded_once() {
+    let server = Sqs::start();
+    let queue = queue_of(&server, None);
+    push(&queue, "q", [1]).await;
+    let job = take(&queue, "q", 1).await.remove(0);
+    let rows = [(job, Settlement::Forward(name("other")))];
+    server.deny("DeleteMessageBatch");
+    for _ in 0..3 {
+        let unsettled = queue.settle(&rows).await.unwrap_err();
+        assert_eq!(unsettled.settled, [None]);
+    }
+    server.allow("DeleteMessageBatch");
+    assert_eq!(queue.settle(&rows).await.unwrap(), [Settled::Done]);
+    assert_eq!(sizes(&queue, "q").await, Sizes::default());
+    assert_eq!(server.messages("other").len(), 1);
+    assert_eq!(queue.settle(&rows).await.unwrap(), [Settled::Gone]);
+}
+
+#[tokio::test]
+async fn a_fifo_queue_takes_a_forwarded_job_once() {
+    let server = Sqs::start();
+    let queue = queue_of(&server, None);
+    push(&queue, "q", [1]).await;
+    let job = take(&queue, "q", 1).await.remove(0);
+    let rows = [(job, Settlement::Forward(name("other.fifo")))];
+    server.lose_replies("SendMessageBatch", 1);
+    let unsettled = queue.settle(&rows).await.unwrap_err();
+    assert!(unsettled.source.is_of_unknown_outcome());
+    assert_eq!(queue.settle(&rows).await.unwrap(), [Settled::Done]);
+    assert_eq!(server.messages("other.fifo").len(), 1);
+}
+
+#[tokio::test]
 async fn a_payload_that_cannot_be_decoded_is_out_of_the_way_and_not_lost() {
     let server = Sqs::start();
     let queue = queue_of(&server, None);
