@@ -48,6 +48,9 @@ pub struct InOrder {
     undeleted: Mutex<HashSet<String>>,
 }
 
+/// The name of a job in the ledger, and when it was pushed, where its server may give the same name to a later job.
+type Identity = (String, Option<UnixSeconds>);
+
 /// A job that is to end, and what the ledger notes of it.
 struct Ending<'a> {
     index: usize,
@@ -84,7 +87,7 @@ impl InOrder {
     }
 
     /// The identity of a job in the ledger: a server that lost its jobs may call another job the same.
-    fn identity(&self, job: &ReservedJob) -> Option<(String, Option<UnixSeconds>)> {
+    fn identity(&self, job: &ReservedJob) -> Option<Identity> {
         let Delivery { id, pushed, .. } = job.delivery.as_ref()?;
         let digest = sha2::Sha256::digest(&job.payload);
         let digest = u128::from_be_bytes(digest[..16].try_into().ok()?);
@@ -108,11 +111,10 @@ impl InOrder {
             return Ok(popped);
         }
         let identities: Vec<_> = popped.jobs.iter().map(|job| self.identity(job)).collect();
-        let ids = identities.iter().flatten().map(|(id, _)| id.clone());
-        let ends = self.ledger.ends(&ids.collect::<Vec<_>>()).await;
-        self.is_away.store(ends.is_err(), Ordering::Relaxed);
-        let ends = match ends {
-            Ok(ends) => ends,
+        let have_ended = self.have_ended(&identities).await;
+        self.is_away.store(have_ended.is_err(), Ordering::Relaxed);
+        let have_ended = match have_ended {
+            Ok(have_ended) => have_ended,
             Err(error) => {
                 let back = |job| (Arc::new(job), Settlement::PutBack);
                 let back: Vec<_> = popped.jobs.into_iter().map(back).collect();
@@ -121,18 +123,43 @@ impl InOrder {
                 return Err(error);
             }
         };
-        let mut ends = ends.into_iter();
         let (mut jobs, mut ended) = (Vec::with_capacity(popped.jobs.len()), Vec::new());
-        for (job, identity) in std::mem::take(&mut popped.jobs).into_iter().zip(identities) {
-            let at = identity.as_ref().and_then(|_| ends.next().flatten());
-            match (at, identity) {
-                (Some(at), Some((id, pushed))) if is_that_one(at, pushed) => ended.push((job, id)),
+        let looked_up = identities.into_iter().zip(have_ended);
+        for (job, looked_up) in std::mem::take(&mut popped.jobs).into_iter().zip(looked_up) {
+            match looked_up {
+                (Some((id, _)), true) => ended.push((job, id)),
                 _ => jobs.push(job),
             }
         }
         self.delete_ended(ended).await;
         popped.jobs = jobs;
         Ok(popped)
+    }
+
+    /// Whether each of these jobs has ended.
+    ///
+    /// The note of an earlier job that its server called the same is removed before the job runs: with it, the end of
+    /// this one would count as noted, and nothing would follow.
+    async fn have_ended(&self, identities: &[Option<Identity>]) -> Result<Vec<bool>, Error> {
+        let ids = identities.iter().flatten().map(|(id, _)| id.clone());
+        let ends = self.ledger.ends(&ids.collect::<Vec<_>>()).await?;
+        let mut ends = ends.into_iter();
+        let (mut have_ended, mut stale) = (Vec::with_capacity(identities.len()), Vec::new());
+        for identity in identities {
+            let noted = identity.as_ref().and_then(|(id, pushed)| {
+                let at = ends.next().flatten()?;
+                Some((id, is_that_one(at, *pushed)))
+            });
+            if let Some((id, false)) = noted {
+                self.undeleted().remove(id);
+                stale.push(id.clone());
+            }
+            have_ended.push(matches!(noted, Some((_, true))));
+        }
+        if !stale.is_empty() {
+            self.ledger.forget_ends(&stale).await?;
+        }
+        Ok(have_ended)
     }
 
     /// Deletes jobs that had ended, and were delivered again.

@@ -202,6 +202,30 @@ async fn a_later_job_that_a_new_server_calls_the_same_is_run() {
     is_emptied(&queue, &server).await;
 }
 
+#[tokio::test]
+async fn the_end_of_a_later_job_that_is_called_the_same_is_noted() {
+    let (redis, server) = (RedisServer::start(), Beanstalkd::start());
+    let ledger = on_redis(&redis);
+    let queue = in_order(
+        &server,
+        Arc::clone(&ledger) as Arc<dyn artisand::queue::Driver>,
+    );
+    push_to(&server, &[1]).await;
+    let job = pop_one(&queue).await.unwrap();
+    // As if a job of a server that lost its jobs had ended a minute ago, and its note had stayed.
+    let minute_ago = UnixSeconds(now().0 - 60);
+    ledger
+        .note_end(&identity(&job), minute_ago, &[])
+        .await
+        .unwrap();
+    let settled = queue.settle(&[(job, Settlement::PutBack)]).await;
+    assert_eq!(settled.unwrap(), [Settled::Done]);
+    let job = pop_soon(&queue).await;
+    let settled = queue.settle(&[(job, chain())]).await;
+    assert_eq!(settled.unwrap(), [Settled::Done]);
+    assert_eq!(records(&*ledger).await, ["tubes step", "count"]);
+}
+
 /// How a ledger names a job.
 fn identity(job: &ReservedJob) -> String {
     use sha2::Digest as _;
