@@ -281,6 +281,23 @@ async fn what_another_transaction_holds_is_passed_by_or_waited_for(kind: Kind) {
     assert_eq!(*pop(&queue, 2).await[0].payload, *payload(1));
 }
 
+#[tokio::test]
+async fn a_transaction_on_postgres_sees_what_others_commit_meanwhile() {
+    let table = JobsTable::create(Kind::Postgres).await;
+    let (database, env) = (table.database(), &table.settings);
+    let own = env.iter().find(|(variable, _)| *variable == "DB_DATABASE");
+    let default = format!(
+        "alter database {} set default_transaction_isolation = 'serializable'",
+        own.unwrap().1
+    );
+    database.execute(&default, &[]).await.unwrap();
+    // It counts for new connections.
+    let mut transaction = table.database().begin().await.unwrap();
+    let level = "select current_setting('transaction_isolation')";
+    let level = transaction.rows(level, &[]).await.unwrap();
+    assert_eq!(level[0].text(0).unwrap(), "read committed");
+}
+
 /// What a manifest says of an app whose queues are in this database.
 fn manifest_of<E: Engine>(server: &SqlServer<E>) -> serde_json::Value {
     let env = server.env();

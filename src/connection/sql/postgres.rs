@@ -15,6 +15,8 @@ use super::statement::{begun, open, pool_options, records, run, set, text_rows};
 use crate::connection::Error;
 use crate::connection::record::{Record, Value};
 
+const BEGIN: &str = "begin isolation level read committed";
+
 /// Connections to a server.
 struct Postgres {
     pool: sqlx::PgPool,
@@ -99,9 +101,12 @@ fn ssl_ca(options: &DatabaseOptions) -> Option<PathBuf> {
 
 impl Postgres {
     /// Begins a transaction; behind a pooler, all its statements go to the same server.
+    ///
+    /// Each statement sees what is committed by then, whatever the server's default is: otherwise one that has waited for
+    /// a lock would not see what its last holder did.
     async fn begin(&self) -> Result<sqlx::Transaction<'static, sqlx::Postgres>, sqlx::Error> {
         let pool = self.pool.clone();
-        let mut transaction = begun(async move { pool.begin().await }).await?;
+        let mut transaction = begun(async move { pool.begin_with(BEGIN).await }).await?;
         if let Some(search_path) = &self.search_path {
             let set = sqlx::query("select set_config('search_path', $1, true)").persistent(false);
             set.bind(search_path).execute(&mut *transaction).await?;
