@@ -221,7 +221,11 @@ impl Error {
     pub fn is_of_unknown_outcome(&self) -> bool {
         match self {
             Self::Command { source, .. } => {
-                source.is_io_error() || source.is_timeout() || source.is_connection_dropped()
+                source.is_io_error()
+                    || source.is_timeout()
+                    || source.is_connection_dropped()
+                    // There is an answer, but it cannot be read.
+                    || source.kind() == ErrorKind::Parse
             }
             Self::Sql { source, .. } => source.is_of_unknown_outcome(),
             Self::Away(source) => source.is_of_unknown_outcome(),
@@ -307,5 +311,23 @@ mod tests {
         }
         let lost = RedisError::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
         assert!(is_lost(&lost) && !is_refused(&lost));
+    }
+
+    #[test]
+    fn a_command_whose_answer_cannot_be_read_may_be_carried_out() {
+        let unreadable = ::redis::parse_redis_value(b"?\r\n").unwrap_err();
+        let another = ::redis::from_redis_value::<i64>(::redis::Value::SimpleString("OK".into()));
+        let refused = ::redis::parse_redis_value(b"-OOM command not allowed\r\n").unwrap();
+        let rows = [
+            (unreadable, true),
+            (another.unwrap_err().into(), true),
+            (refused.extract_error().unwrap_err(), false),
+        ];
+        for (source, expected) in rows {
+            let row = format!("{source:?}");
+            let address = "test".to_owned();
+            let error = Error::Command { address, source };
+            assert_eq!(error.is_of_unknown_outcome(), expected, "{row}");
+        }
     }
 }
