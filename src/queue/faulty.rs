@@ -62,6 +62,7 @@ type Refuses = Box<dyn Fn(&Settlement) -> Option<Fault> + Send + Sync>;
 /// Queues in memory on a server that fails when a test says so.
 pub(crate) struct Server {
     pub(crate) jobs: Arc<MemoryQueue>,
+    abilities: Abilities,
     /// What happens to the next calls of a name.
     next: Mutex<HashMap<&'static str, VecDeque<Option<Fault>>>>,
     /// What happens to calls with such a settlement.
@@ -79,18 +80,22 @@ impl std::fmt::Debug for Server {
 
 impl Server {
     pub(crate) fn new() -> Arc<Self> {
-        Self::of(MemoryQueue::new(Some(RETRY_AFTER)))
+        Self::without(&[])
     }
 
     /// A server that takes each reservation for an attempt, and gives the next job and no other.
     pub(crate) fn that_counts_reservations() -> Arc<Self> {
-        let jobs = MemoryQueue::new(Some(RETRY_AFTER));
-        Self::of(jobs.without(Ability::PutsBack).without(Ability::Chooses))
+        Self::without(&[Ability::PutsBack, Ability::Chooses])
     }
 
-    fn of(jobs: MemoryQueue) -> Arc<Self> {
+    /// A server that is said to lack these abilities.
+    pub(crate) fn without(lacking: &[Ability]) -> Arc<Self> {
+        let jobs = Arc::new(MemoryQueue::new(Some(RETRY_AFTER)));
+        let mut abilities = jobs.abilities().clone();
+        abilities.can.retain(|ability| !lacking.contains(ability));
         Arc::new(Self {
-            jobs: Arc::new(jobs),
+            jobs,
+            abilities,
             next: Mutex::default(),
             refuses: Mutex::default(),
             calls: Mutex::default(),
@@ -244,7 +249,7 @@ async fn faulty<T>(
 
 impl Queue for Server {
     fn abilities(&self) -> &Abilities {
-        self.jobs.abilities()
+        &self.abilities
     }
 
     fn are_apart(&self, one: &QueueName, other: &QueueName) -> bool {

@@ -17,7 +17,9 @@ use crate::connection::Reconnect;
 use crate::connection::is_away;
 use crate::outbox::left::Left;
 use crate::payload::JobUuid;
-use crate::queue::{Effect, Queue, ReservedJob, Settled, Settlement, Spool, Unsettled};
+use crate::queue::{
+    Abilities, Ability, Effect, Queue, ReservedJob, Settled, Settlement, Spool, Unsettled,
+};
 use crate::shown::with_causes;
 use crate::time::UnixSeconds;
 use crate::worker::attempt::ending::{EndReport, Ending};
@@ -44,11 +46,16 @@ impl PendingSettlement {
             if effects.iter().any(|effect| matches!(effect, Effect::Push(_))))
     }
 
-    /// Whether the job's reservation has the same bytes once another worker has popped it again. A repeated
+    /// Whether the job's reservation may look the same to its server once another worker has popped it again. A repeated
     /// settlement would then end the other worker's reservation.
-    fn comes_back_the_same(&self) -> bool {
-        use Settlement::{PutBack, ReleaseUncounted};
-        matches!(self.ending.settlement, PutBack | ReleaseUncounted(_))
+    fn comes_back_the_same(&self, abilities: &Abilities) -> bool {
+        use Settlement::{LeaveUntil, PutBack, Release, ReleaseUncounted};
+        match self.ending.settlement {
+            PutBack | ReleaseUncounted(_) => true,
+            // Such a server may take an old reservation for the present one.
+            Release(_) | LeaveUntil(_) => !abilities.has(Ability::TellsGone),
+            _ => false,
+        }
     }
 
     /// Whether the settlement leaves a record in this list.
@@ -306,7 +313,7 @@ impl Settler {
         for (mut pending, settled) in batch.into_iter().zip(settled) {
             match settled {
                 Some(settled) => done.push((pending, settled)),
-                None if is_unknown && pending.comes_back_the_same() => {
+                None if is_unknown && pending.comes_back_the_same(self.queue.abilities()) => {
                     tracing::warn!(
                         queue = %pending.job.queue,
                         "it is not known whether a job went back to its queue; if not, it does when its reservation ends"

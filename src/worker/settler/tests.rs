@@ -25,7 +25,10 @@ struct Scene {
 impl Scene {
     /// A scene with this many jobs, of the uuids `uuid-0`, `uuid-1` ..
     async fn of(jobs: u32) -> Self {
-        let server = Server::new();
+        Self::on(Server::new(), jobs).await
+    }
+
+    async fn on(server: Arc<Server>, jobs: u32) -> Self {
         let payloads: Vec<_> = (0..jobs).map(job).collect();
         server.push(&payloads).await;
         let (sender, received) = mpsc::channel(64);
@@ -194,24 +197,28 @@ async fn a_job_that_looks_the_same_at_its_next_pop_is_not_settled_twice() {
     let later = UnixSeconds(NOW.0 + 5);
     #[rustfmt::skip]
     let rows = [
-        // settlement, fault => calls; a second call could end the reservation of another worker
-        (Settlement::PutBack,                 Fault::ReplyLost, 1),
-        (Settlement::ReleaseUncounted(later), Fault::ReplyLost, 1),
-        (Settlement::PutBack,                 Fault::Refused,   2),
-        (Settlement::ReleaseUncounted(later), Fault::Refused,   2),
-        (Settlement::Release(later),          Fault::ReplyLost, 2),
-        (Settlement::Delete,                  Fault::ReplyLost, 2),
-        (Settlement::LeaveUntil(later),       Fault::ReplyLost, 2),
+        // settlement, fault => calls, also to a server that may take an old reservation for the present one;
+        // a second call could end the reservation of another worker
+        (Settlement::PutBack,                 Fault::ReplyLost, 1, 1),
+        (Settlement::ReleaseUncounted(later), Fault::ReplyLost, 1, 1),
+        (Settlement::PutBack,                 Fault::Refused,   2, 2),
+        (Settlement::ReleaseUncounted(later), Fault::Refused,   2, 2),
+        (Settlement::Release(later),          Fault::ReplyLost, 2, 1),
+        (Settlement::Release(later),          Fault::Refused,   2, 2),
+        (Settlement::Delete,                  Fault::ReplyLost, 2, 2),
+        (Settlement::LeaveUntil(later),       Fault::ReplyLost, 2, 1),
     ];
-    for (settlement, fault, calls) in rows {
-        let scene = Scene::of(1).await;
-        let server = Arc::clone(&scene.server);
-        server.next("settle", [Some(fault)]);
-        let row = format!("{settlement:?} {fault:?}");
-        let settled = scene.end(0, settlement);
-        assert_eq!(settled.await, Ok(Settled::Done), "{row}");
-        assert_eq!(scene.finish().await, 0, "{row}");
-        assert_eq!(server.calls("settle").len(), calls, "{row}");
+    for (settlement, fault, calls, calls_of_unsure) in rows {
+        for (lacking, calls) in [(&[][..], calls), (&[Ability::TellsGone], calls_of_unsure)] {
+            let scene = Scene::on(Server::without(lacking), 1).await;
+            let server = Arc::clone(&scene.server);
+            server.next("settle", [Some(fault)]);
+            let row = format!("{settlement:?} {fault:?} {lacking:?}");
+            let settled = scene.end(0, settlement.clone());
+            assert_eq!(settled.await, Ok(Settled::Done), "{row}");
+            assert_eq!(scene.finish().await, 0, "{row}");
+            assert_eq!(server.calls("settle").len(), calls, "{row}");
+        }
     }
 }
 
