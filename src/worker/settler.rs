@@ -316,7 +316,7 @@ impl Settler {
                 None if is_unknown && pending.comes_back_the_same(self.queue.abilities()) => {
                     tracing::warn!(
                         queue = %pending.job.queue,
-                        "it is not known whether a job went back to its queue; if not, it does when its reservation ends"
+                        "it is not known whether a job went back to its queue; if not, it does when its reservation ends (never with `retry_after` = null)"
                     );
                     done.push((pending, Settled::Done));
                 }
