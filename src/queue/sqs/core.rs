@@ -230,7 +230,9 @@ impl Core {
                             self.leases.renewed(job, since, *time);
                             held[*index] = until(*time);
                         }
-                        Err((code, _)) if is_gone(&code) => held[*index] = Held::Lost,
+                        Err((code, message)) if is_gone(&code, &message) => {
+                            held[*index] = Held::Lost;
+                        }
                         Err((code, message)) => {
                             return Err(refused(
                                 queue,
@@ -254,14 +256,15 @@ pub(super) fn receipt(job: &ReservedJob) -> &str {
 }
 
 /// Whether an entry failed because the message is no longer reserved with this receipt.
-pub(super) fn is_gone(code: &str) -> bool {
+pub(super) fn is_gone(code: &str, message: &str) -> bool {
     const GONE: [&str; 4] = [
         "ReceiptHandleIsInvalid",
         "MessageNotInflight",
         "InvalidParameterValue",
         "AWS.SimpleQueueService.MessageNotInflight",
     ];
-    GONE.contains(&code)
+    // One that would be hidden for more than 12 hours in all is still reserved.
+    GONE.contains(&code) && !message.contains("Total VisibilityTimeout")
 }
 
 pub(super) fn refused(
@@ -277,5 +280,27 @@ pub(super) fn refused(
             code,
             message,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_gone;
+
+    #[test]
+    fn a_message_that_cannot_be_hidden_any_longer_is_not_gone() {
+        let invalid = "InvalidParameterValue";
+        #[rustfmt::skip]
+        let rows = [
+            (invalid, "Reason: The receipt handle has expired.", true),
+            (invalid, "Reason: Message does not exist or is not available for visibility timeout change.", true),
+            (invalid, "Reason: Total VisibilityTimeout for the message is beyond the limit [43200 seconds].", false),
+            ("ReceiptHandleIsInvalid", "", true),
+            ("MessageNotInflight", "", true),
+            ("RequestThrottled", "", false),
+        ];
+        for (code, message, expected) in rows {
+            assert_eq!(is_gone(code, message), expected, "{code}: {message}");
+        }
     }
 }

@@ -67,9 +67,11 @@ impl Lease {
         self.visibility.saturating_sub(self.since.elapsed())
     }
 
-    /// The longest time for which the server can still be told to hide the message.
+    /// The longest time for which the server can still be told to hide the message, in whole seconds and with one to
+    /// spare: it refuses a request that comes a little later than it was meant.
     pub(super) fn longest(&self) -> Duration {
-        LONGEST.saturating_sub(self.received.elapsed())
+        let left = LONGEST.saturating_sub(self.received.elapsed());
+        Duration::from_secs(left.as_secs().saturating_sub(1))
     }
 }
 

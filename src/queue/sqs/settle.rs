@@ -189,7 +189,7 @@ impl SqsQueue {
             let result = match entry {
                 Ok(()) if is_sure => Ok(Settled::Done),
                 Ok(()) => Ok(Settled::Gone),
-                Err((code, _)) if is_gone(&code) => Ok(Settled::Gone),
+                Err((code, message)) if is_gone(&code, &message) => Ok(Settled::Gone),
                 Err((code, message)) => Err(refused(queue, "DeleteMessageBatch", code, message)),
             };
             let key = lease.and_then(|lease| lease.overflow);
@@ -233,7 +233,7 @@ impl SqsQueue {
         for ((index, ..), entry) in jobs.iter().zip(entries) {
             let result = match entry {
                 Ok(()) => Ok(Settled::Done),
-                Err((code, _)) if is_gone(&code) => Ok(Settled::Gone),
+                Err((code, message)) if is_gone(&code, &message) => Ok(Settled::Gone),
                 Err((code, message)) => {
                     let call = "ChangeMessageVisibilityBatch";
                     Err(refused(queue, call, code, message))

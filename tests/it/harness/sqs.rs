@@ -48,6 +48,7 @@ struct Message {
     body: String,
     group: Option<String>,
     visible: Instant,
+    received: Instant,
     receives: u32,
     receipt: String,
     is_hidden: bool,
@@ -257,6 +258,7 @@ impl State {
             message.receives += 1;
             message.is_hidden = true;
             message.visible = now + Duration::from_secs(visibility);
+            message.received = now;
             let mut attributes = json!({"ApproximateReceiveCount": message.receives.to_string()});
             if let Some(group) = &message.group {
                 attributes["MessageGroupId"] = json!(group);
@@ -351,6 +353,7 @@ impl State {
             body: text("MessageBody").unwrap(),
             group: text("MessageGroupId"),
             visible: Instant::now() + Duration::from_secs(delay),
+            received: Instant::now(),
             receives: 0,
             receipt: String::new(),
             is_hidden: false,
@@ -392,7 +395,9 @@ impl State {
         if messages[at].visible <= Instant::now() {
             return Err("MessageNotInflight");
         }
-        if seconds > 43_200 {
+        // In all, since it was received.
+        let hidden = messages[at].received.elapsed() + Duration::from_secs(seconds);
+        if hidden > Duration::from_secs(43_200) {
             return Err("InvalidParameterValue");
         }
         messages[at].visible = Instant::now() + Duration::from_secs(seconds);
