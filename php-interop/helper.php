@@ -189,13 +189,15 @@ class Helper extends Member
     {
         try {
             $payload = json_decode($order['payload'], true);
-            $command = $payload['data']['command'];
-            if (substr($command, 0, 2) !== 'O:') {
-                $command = $this->app->make(\Illuminate\Contracts\Encryption\Encrypter::class)->decrypt($command);
-            }
-            $command = unserialize($command);
             // As Laravel gives it to hooks: with the object, and without what is added after them.
-            $payload['data'] = ['commandName' => $command, 'command' => $command] + $payload['data'];
+            if ($payload['job'] === 'Illuminate\Queue\CallQueuedHandler@call') {
+                $command = $payload['data']['command'];
+                if (substr($command, 0, 2) !== 'O:') {
+                    $command = $this->app->make(\Illuminate\Contracts\Encryption\Encrypter::class)->decrypt($command);
+                }
+                $command = unserialize($command);
+                $payload['data'] = ['commandName' => $command, 'command' => $command] + $payload['data'];
+            }
             $given = array_diff_key($payload, array_flip(self::LATER));
             $context = \Illuminate\Log\Context\Repository::class;
             if (class_exists($context)) {

@@ -59,6 +59,8 @@ mod inside;
 mod pending;
 mod push;
 mod recipient;
+#[cfg(test)]
+mod tests;
 
 pub use batch::PendingBatch;
 pub use bulk::{Bulk, BulkError};

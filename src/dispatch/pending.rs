@@ -16,7 +16,7 @@ use crate::handler::BoxFuture;
 use crate::handler::dispatch::{self as draft, Draft, Planned, Ready};
 use crate::payload::{Delay, Envelope, HorizonFields, NewData, NewPayload, random_uuid};
 use crate::php::{self, Array, ClassName, Object, Value};
-use crate::queue::Push;
+use crate::queue::{Push, QueueName};
 use crate::time::UnixSeconds;
 
 /// A job with its options, in any order. It is pushed when it is awaited.
@@ -235,13 +235,13 @@ impl Pending {
 
     async fn ready(self) -> Result<Ready, DispatchError> {
         match self.what {
-            Ok(Pushable::Method { job, data }) => method(&self.app, &self.options, job, data),
             Ok(Pushable::Object(object)) if self.options.by_php => {
                 by_php(&self.app, object, &self.options)
             }
             Ok(_) if self.options.by_php => Err(DispatchError::unfit(
                 "`by_php` is for objects of job classes",
             )),
+            Ok(Pushable::Method { job, data }) => method(&self.app, &self.options, job, data).await,
             Ok(_) => {
                 let app = Arc::clone(&self.app);
                 let mut planned = self.plan()?;
@@ -405,16 +405,17 @@ pub(super) fn declares(manifest: &Manifest, class: &ClassName, name: &str) -> bo
 }
 
 /// The payload of a string job.
-fn method(
+async fn method(
     app: &App,
     options: &Options,
     job: Box<str>,
     data: Box<RawValue>,
 ) -> Result<Ready, DispatchError> {
     let (services, now) = (&app.services, app.services.clock.now());
+    draft::refuse_hooks(services)?;
     let (connection, destination) = draft::destination(services, options.connection.as_deref())?;
     let queue = options.queue.as_deref();
-    let queue = queue.unwrap_or(destination.default_queue.as_str());
+    let queue = QueueName::from(queue.unwrap_or(destination.default_queue.as_str()));
     let due = options.delay.map(|delay| delay.due(now));
     let uuid = random_uuid();
     let mut payload = NewPayload {
@@ -429,15 +430,17 @@ fn method(
         horizon: (services.has_horizon).then(|| HorizonFields::plain("job")),
     };
     let id = services.add_driver_fields(connection, &mut payload);
-    let payload = payload
+    let bytes = payload
         .to_bytes(services.version)
         .map_err(DispatchError::unfit)?;
+    let made = (payload, bytes);
+    let payload = draft::hooked(services, made, &app.inherited, (connection, &queue)).await?;
     Ok(Ready {
         connection: connection.to_owned(),
         uuid,
         id,
         push: Push {
-            queue: queue.into(),
+            queue,
             payload,
             due,
             claim: None,

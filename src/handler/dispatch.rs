@@ -120,9 +120,7 @@ impl Draft {
         let manifest = manifest(services)?;
         let Made { value, bytes } = made;
         let facts = manifest.facts_with(&value, answers, now)?;
-        if let (Some(hook), Hooks::OnlyPhp) = (manifest.payload_hooks.first(), &services.hooks) {
-            return Err(hook_error(hook, "only PHP can run it"));
-        }
+        refuse_hooks(services)?;
         if facts.is_encrypted && services.encrypter.is_none() {
             return Err(DispatchError::NoKey(facts.class.to_string()));
         }
@@ -145,22 +143,15 @@ impl Draft {
         inherited: &Inherited,
         (connection, queue): (&str, &QueueName),
     ) -> Result<ReadyJob, DispatchError> {
-        let (mut payload, mut ready) = self.build(services, inherited, connection)?;
-        let manifest = manifest(services)?;
-        if let (Some(hook), Hooks::Ask(hooks)) = (manifest.payload_hooks.first(), &services.hooks) {
-            let text = str::from_utf8(&ready.payload).expect("payloads are JSON");
-            let fields = hooks.fields(text, connection, queue).await;
-            let fields = fields.map_err(|why| hook_error(hook, &why))?;
-            payload.extra = inherited.fields_and(fields);
-            ready.payload = payload.to_bytes(services.version)?;
-        }
+        let (payload, mut ready) = self.build(services, inherited, connection)?;
+        let made = (payload, ready.payload);
+        ready.payload = hooked(services, made, inherited, (connection, queue)).await?;
         Ok(ready)
     }
 
     /// Says whether artisand can push the job whatever PHP answers.
     pub(crate) fn check(self, services: &Services, connection: &str) -> Result<(), DispatchError> {
-        let manifest = manifest(services)?;
-        if let (Some(hook), Hooks::Ask(_)) = (manifest.payload_hooks.first(), &services.hooks) {
+        if let (Some(hook), Hooks::Ask(_)) = (first_hook(services), &services.hooks) {
             return Err(hook_error(hook, "PHP may not answer"));
         }
         self.build(services, &Inherited::default(), connection)
@@ -197,6 +188,35 @@ impl Draft {
         };
         Ok((payload, ready))
     }
+}
+
+/// Says whether the app has payload hooks that only PHP can run.
+pub(crate) fn refuse_hooks(services: &Services) -> Result<(), DispatchError> {
+    match (first_hook(services), &services.hooks) {
+        (Some(hook), Hooks::OnlyPhp) => Err(hook_error(hook, "only PHP can run it")),
+        _ => Ok(()),
+    }
+}
+
+/// The bytes of a payload, with what the app's payload hooks add.
+pub(crate) async fn hooked(
+    services: &Services,
+    (mut payload, bytes): (NewPayload, Vec<u8>),
+    inherited: &Inherited,
+    (connection, queue): (&str, &QueueName),
+) -> Result<Vec<u8>, DispatchError> {
+    let (Some(hook), Hooks::Ask(hooks)) = (first_hook(services), &services.hooks) else {
+        return Ok(bytes);
+    };
+    let text = str::from_utf8(&bytes).expect("payloads are JSON");
+    let fields = hooks.fields(text, connection, queue).await;
+    let fields = fields.map_err(|why| hook_error(hook, &why))?;
+    payload.extra = inherited.fields_and(fields);
+    Ok(payload.to_bytes(services.version)?)
+}
+
+fn first_hook(services: &Services) -> Option<&String> {
+    services.manifest.as_deref()?.payload_hooks.first()
 }
 
 fn hook_error(hook: &str, why: &str) -> DispatchError {
