@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::queue::QueueName;
+use crate::queue::{ConnectionName, QueueName};
 
 /// Seconds of the shortest bucket; all others consist of whole ones.
 const MINUTE: u64 = 60;
@@ -56,8 +56,8 @@ pub(super) struct Single {
 /// Entries that are not written yet.
 #[derive(Debug, Default)]
 pub struct Gathered {
-    /// By queue and the minute's first second.
-    pub(super) queues: HashMap<(QueueName, u64), Counts>,
+    /// By connection, queue and the minute's first second.
+    pub(super) queues: HashMap<(ConnectionName, QueueName, u64), Counts>,
     pub(super) greatest: BTreeMap<Key, Greatest>,
     pub(super) single: Vec<Single>,
     /// Entries that found no room.
@@ -76,8 +76,14 @@ impl Gathered {
     }
 
     /// Counts what happened to a job of this queue.
-    pub(super) fn count(&mut self, queue: &QueueName, timestamp: u64, happened: Happened) {
-        let key = (queue.clone(), minute(timestamp));
+    pub(super) fn count(
+        &mut self,
+        connection: &ConnectionName,
+        queue: &QueueName,
+        timestamp: u64,
+        happened: Happened,
+    ) {
+        let key = (connection.clone(), queue.clone(), minute(timestamp));
         self.queues.entry(key).or_default()[happened as usize] += 1;
     }
 
@@ -122,12 +128,12 @@ impl Gathered {
     /// Adds entries that were not written when they should have been, and drops what is too old.
     pub(super) fn add_again(&mut self, earlier: Self, now: u64) {
         let oldest = now.saturating_sub(KEPT);
-        for ((queue, minute), counts) in earlier.queues {
-            if minute < oldest {
+        for (key, counts) in earlier.queues {
+            if key.2 < oldest {
                 self.dropped += counts.iter().sum::<u64>();
                 continue;
             }
-            let sums = self.queues.entry((queue, minute)).or_default();
+            let sums = self.queues.entry(key).or_default();
             for (sum, count) in sums.iter_mut().zip(counts) {
                 *sum += count;
             }
@@ -155,13 +161,13 @@ mod tests {
     #[test]
     fn entries_of_a_minute_are_summed_up() {
         let mut gathered = Gathered::default();
-        let queue = QueueName::from("default");
+        let (connection, queue) = (ConnectionName::from("redis"), QueueName::from("default"));
         for at in [119, 120, 121, 179, 180] {
-            gathered.count(&queue, at, Happened::Processed);
+            gathered.count(&connection, &queue, at, Happened::Processed);
             gathered.add("slow_job", "App\\A", at, at);
         }
         let counts: BTreeMap<u64, u64> = (gathered.queues.iter())
-            .map(|((_, minute), counts)| (*minute, counts[Happened::Processed as usize]))
+            .map(|((.., minute), counts)| (*minute, counts[Happened::Processed as usize]))
             .collect();
         assert_eq!(counts, BTreeMap::from([(60, 1), (120, 3), (180, 1)]));
         let greatest: Vec<_> = (gathered.greatest.values())
@@ -173,16 +179,17 @@ mod tests {
 
     #[test]
     fn what_could_not_be_written_is_kept_for_some_minutes_and_counted_after_that() {
-        let queue = QueueName::from("default");
+        let (connection, queue) = (ConnectionName::from("redis"), QueueName::from("default"));
         let mut earlier = Gathered::default();
         for at in [60, 720] {
-            earlier.count(&queue, at, Happened::Failed);
+            earlier.count(&connection, &queue, at, Happened::Failed);
             earlier.add("exception", "[]", at, at);
         }
         let mut gathered = Gathered::default();
-        gathered.count(&queue, 725, Happened::Failed);
+        gathered.count(&connection, &queue, 725, Happened::Failed);
         gathered.add_again(earlier, 725);
-        assert_eq!(gathered.queues[&(queue, 720)][Happened::Failed as usize], 2);
+        let counts = gathered.queues[&(connection, queue, 720)];
+        assert_eq!(counts[Happened::Failed as usize], 2);
         assert_eq!(
             (
                 gathered.greatest.len(),

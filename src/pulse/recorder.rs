@@ -67,10 +67,6 @@ impl PulseRecorder {
         self.state().gathered.add_again(gathered, now);
     }
 
-    pub(super) fn connection(&self) -> &ConnectionName {
-        &self.0.connection
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         // Every change leaves the counts as they are or one further.
         (self.0.state.lock()).unwrap_or_else(PoisonError::into_inner)
@@ -96,9 +92,20 @@ impl PulseRecorder {
         wanted
     }
 
-    /// Counts what happened to a job, if its like is counted.
+    /// Counts what happened to a job of this connection, if its like is counted.
     pub fn count(
         &self,
+        payload: &Payload,
+        queue: &QueueName,
+        happened: Happened,
+        timestamp: impl FnOnce() -> u64,
+    ) {
+        self.count_on(&self.0.connection, payload, queue, happened, timestamp);
+    }
+
+    fn count_on(
+        &self,
+        connection: &ConnectionName,
         payload: &Payload,
         queue: &QueueName,
         happened: Happened,
@@ -112,7 +119,8 @@ impl PulseRecorder {
                 queues.samples_job(uuid)
             });
         if is_sampled {
-            state.gathered.count(queue, timestamp(), happened);
+            let gathered = &mut state.gathered;
+            gathered.count(connection, queue, timestamp(), happened);
         }
     }
 
@@ -173,12 +181,12 @@ fn exception_key(class: &str, place: Option<&str>) -> String {
 
 impl PushListener for PulseRecorder {
     fn pushed(&self, connection: &ConnectionName, queue: &QueueName, payload: &[u8]) {
-        if *connection != self.0.connection || self.0.options.queues.is_none() {
+        if self.0.options.queues.is_none() {
             return;
         }
         if let Ok(payload) = Payload::parse(payload) {
             let now = || unix_seconds(Instant::now());
-            self.count(&payload, queue, Happened::Queued, now);
+            self.count_on(connection, &payload, queue, Happened::Queued, now);
         }
     }
 }
@@ -409,13 +417,20 @@ mod tests {
     }
 
     #[test]
-    fn jobs_that_this_worker_pushes_are_queued() {
+    fn jobs_that_this_worker_pushes_are_queued_on_their_own_connections() {
         let recorder = recorder();
         let payload = &job().body;
         recorder.pushed(&"redis".into(), &"other".into(), payload);
         recorder.pushed(&"elsewhere".into(), &"other".into(), payload);
         recorder.pushed(&"redis".into(), &"other".into(), b"no payload");
-        assert_eq!(counted(&recorder), ([1, 0, 0, 0, 0], [0; 2]));
+        let gathered = recorder.take();
+        let mut names: Vec<_> = (gathered.queues.into_iter())
+            .map(|((connection, ..), counts)| (connection, counts))
+            .collect();
+        names.sort();
+        let counts = [1, 0, 0, 0, 0];
+        let expected = [("elsewhere".into(), counts), ("redis".into(), counts)];
+        assert_eq!(names, expected);
     }
 
     #[test]

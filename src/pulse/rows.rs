@@ -40,17 +40,17 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// The rows of these entries of a queue connection, at this moment.
+    /// The rows of these entries, at this moment.
     ///
     /// # Source
     ///
     /// `Laravel\Pulse\Storage\DatabaseStorage::preaggregate`.
-    pub fn of(gathered: &Gathered, connection: &str, now: u64) -> Self {
+    pub fn of(gathered: &Gathered, now: u64) -> Self {
         let mut rows = Self {
             buckets: BTreeMap::new(),
             single: gathered.single.clone(),
         };
-        for ((queue, minute), counts) in &gathered.queues {
+        for ((connection, queue, minute), counts) in &gathered.queues {
             let key = format!("{connection}:{queue}");
             for (kind, count) in TYPES.into_iter().zip(counts) {
                 if *count > 0 {

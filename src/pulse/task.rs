@@ -116,7 +116,7 @@ impl Writer {
             return;
         }
         let now = Micros::now().seconds();
-        let rows = Rows::of(&gathered, self.recorder.connection().as_str(), now);
+        let rows = Rows::of(&gathered, now);
         self.under_way = gathered.len();
         let written = write(&self.database, &rows).await;
         self.under_way = 0;

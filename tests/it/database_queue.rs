@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use artisand::connection::{DatabaseLock, FailedJobsTable, LockPlace, SqlConnection};
 use artisand::dispatch::{Dispatch, Dispatched};
 use artisand::failed::FailedJob;
 use artisand::queue::{
-    Claim, Connections, Destination, Effect, Ledger as _, PopRequest, Push, Queue, QueueName,
-    ReservedJob, Settled, Settlement, Spool,
+    Claim, ConnectionName, Connections, Destination, Effect, Ledger as _, Once, PopRequest, Push,
+    PushListener, Queue, QueueName, ReservedJob, Settled, Settlement, Spool,
 };
 use artisand::time::Clock;
 use serde_json::json;
@@ -55,6 +55,7 @@ on_every_database! {
     attempts_end_where_the_column_does
     a_job_that_fails_becomes_a_row_in_the_step_that_ends_it
     what_another_transaction_holds_is_passed_by_or_waited_for
+    pushes_are_told_once_they_are_made
 }
 
 fn name(text: &str) -> QueueName {
@@ -168,6 +169,63 @@ async fn a_job_that_cannot_end_keeps_no_other_from_its_end(kind: Kind) {
     assert_eq!(next.pending, 1);
     let left = queue.sizes(&name("q")).await.unwrap();
     assert_eq!((left.pending, left.reserved), (0, 1));
+}
+
+/// The pushes that were told: connection, queue and payload.
+#[derive(Debug, Default)]
+struct Told(Mutex<Vec<String>>);
+
+impl PushListener for Told {
+    fn pushed(&self, connection: &ConnectionName, queue: &QueueName, payload: &[u8]) {
+        let payload = String::from_utf8_lossy(payload);
+        let push = format!("{connection} {queue} {payload}");
+        self.0.lock().unwrap().push(push);
+    }
+}
+
+async fn pushes_are_told_once_they_are_made(kind: Kind) {
+    let table = JobsTable::create(kind).await;
+    let (queue, told) = (table.queue(Clock::System), Arc::new(Told::default()));
+    queue.tell_pushes(Arc::<Told>::clone(&told));
+    let told = || std::mem::take(&mut *told.0.lock().unwrap());
+    let push = |payload: &str, claim| Push {
+        queue: name("q"),
+        payload: payload.into(),
+        due: None,
+        claim,
+    };
+    let lock = |owner: &str| Claim {
+        place: LockPlace::Database(DatabaseLock {
+            database: queue.database().clone(),
+            table: queue.database().table("cache_locks"),
+            key: "lock".into(),
+            forever: Duration::from_secs(60),
+        }),
+        owner: owner.into(),
+        ttl: Duration::ZERO,
+    };
+    queue.push(&name("q"), &[b"1".to_vec()]).await.unwrap();
+    let due = Clock::System.now().plus(Duration::from_secs(60));
+    queue.later(&name("q"), due, b"2").await.unwrap();
+    assert_eq!(told(), ["database q 1", "database q 2"]);
+    let once = Once {
+        id: "once",
+        remembered: Duration::from_secs(60),
+        note: "",
+    };
+    for told_of in [&["database q 3"][..], &[]] {
+        let pushes = [push("3", Some(lock("one")))];
+        queue.push_once(&pushes, once).await.unwrap();
+        assert_eq!(told(), told_of);
+    }
+    let job = Arc::new(pop(&queue, 1).await.remove(0));
+    let effects = [push("4", Some(lock("other"))), push("5", None)].map(Effect::Push);
+    let end = [(job, Settlement::Finish(effects.into()))];
+    queue.settle(&end).await.unwrap();
+    assert_eq!(told(), ["database q 5"]);
+    // The job is gone, and nothing is pushed.
+    queue.settle(&end).await.unwrap();
+    assert_eq!(told(), [""; 0]);
 }
 
 async fn a_job_that_fails_becomes_a_row_in_the_step_that_ends_it(kind: Kind) {

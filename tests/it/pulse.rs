@@ -199,14 +199,10 @@ async fn entries_are_those_of_real_pulse(kind: Kind) {
     tell(&recorder, &told);
     let gathered = recorder.take();
     let now = told["now"].as_u64().unwrap();
-    write(&database, &Rows::of(&gathered, "redis", now))
-        .await
-        .unwrap();
+    write(&database, &Rows::of(&gathered, now)).await.unwrap();
     similar(&rows(&database).await, &expected);
     // A second time: counts double, and the greatest stay.
-    write(&database, &Rows::of(&gathered, "redis", now))
-        .await
-        .unwrap();
+    write(&database, &Rows::of(&gathered, now)).await.unwrap();
     let mut doubled = expected;
     for row in doubled["pulse_aggregates"].as_array_mut().unwrap() {
         if row[0] == "count" {
@@ -267,7 +263,7 @@ async fn several_writers_add_up(kind: Kind) {
                 let recorder = recorder(&told);
                 tell(&recorder, &told);
                 let now = told["now"].as_u64().unwrap();
-                let rows = Rows::of(&recorder.take(), "redis", now);
+                let rows = Rows::of(&recorder.take(), now);
                 while let Err(unwritten) = write(&database, &rows).await {
                     // The task of a worker writes them with the next ones; here it is done at once.
                     let artisand::connection::Error::Sql { source, .. } = &unwritten.error else {

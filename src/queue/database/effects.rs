@@ -23,14 +23,15 @@ pub(super) const ENDED: &str = "artisand:ended:";
 const SWEEP: u8 = 2;
 
 impl DatabaseQueue {
-    /// Applies effects; records of failed jobs become rows of `failed`, or else notes for the recorder.
-    pub(super) async fn apply(
+    /// Applies effects, and returns the pushes of them whose locks were free; records of failed jobs become rows of
+    /// `failed`, or else notes for the recorder.
+    pub(super) async fn apply<'e>(
         &self,
         transaction: &mut Transaction,
-        effects: impl Iterator<Item = &Effect>,
+        effects: impl Iterator<Item = &'e Effect>,
         failed: Option<&FailedJobsTable>,
         now: UnixSeconds,
-    ) -> Result<(), Failure> {
+    ) -> Result<Vec<&'e Push>, Failure> {
         // Kept while rows refer to them.
         let mut records: Vec<(&'static str, Vec<u8>)> = Vec::new();
         let mut pushes: Vec<&Push> = Vec::new();
@@ -62,7 +63,8 @@ impl DatabaseQueue {
             due: UnixSeconds(NEVER),
         });
         let rows: Vec<_> = jobs.chain(noted).collect();
-        self.table.insert(transaction, &rows, now).await
+        self.table.insert(transaction, &rows, now).await?;
+        Ok(pushes)
     }
 
     fn row<'a>(&'a self, push: &'a Push, now: UnixSeconds) -> NewRow<'a> {
@@ -174,6 +176,9 @@ impl DatabaseQueue {
         if !rows.is_empty() {
             self.table.insert_alone(&rows, now).await?;
             self.wake.now();
+            for payload in payloads {
+                self.tell_push(queue, payload);
+            }
         }
         Ok(())
     }
@@ -237,6 +242,7 @@ impl DatabaseQueue {
             .await?;
         self.table.insert(&mut transaction, &rows, now).await?;
         commit(transaction).await?;
+        self.tell_pushed(free);
         Ok(PushedOnce::Now { locked })
     }
 
@@ -256,7 +262,8 @@ impl DatabaseQueue {
         if !rows.is_empty() {
             return Ok(());
         }
-        self.apply(&mut transaction, effects.iter(), failed, now)
+        let pushed = self
+            .apply(&mut transaction, effects.iter(), failed, now)
             .await?;
         self.forget_old(&mut transaction, ENDED, &identity, now)
             .await?;
@@ -267,6 +274,7 @@ impl DatabaseQueue {
         };
         self.table.insert(&mut transaction, &[row], now).await?;
         commit(transaction).await?;
+        self.tell_pushed(pushed);
         self.wake.now();
         Ok(())
     }

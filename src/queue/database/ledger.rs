@@ -180,9 +180,11 @@ impl DatabaseQueue {
             return Ok(0);
         }
         self.table.delete(&mut transaction, &ids).await?;
-        self.apply(&mut transaction, effects.iter(), None, now)
+        let pushed = self
+            .apply(&mut transaction, effects.iter(), None, now)
             .await?;
         commit(transaction).await?;
+        self.tell_pushed(pushed);
         self.wake.now();
         Ok(ids.len() as u64)
     }

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use super::{
     Abilities, Ability, Answer, CallListener, ConnectionName, Due, Error, Fate, Held, JobRow,
-    Ledger, Once, Place, PopRequest, Popped, Push, PushedOnce, Queue, QueueName, ReservedJob,
-    Settled, Settlement, Sizes, Unsettled,
+    Ledger, Once, Place, PopRequest, Popped, Push, PushListener, PushedOnce, Queue, QueueName,
+    ReservedJob, Settled, Settlement, Sizes, Unsettled,
 };
 use crate::connection::{
     Database, DatabaseKind, DatabaseOptions, FailedJobsTable, LockPlace, Presence, Transaction,
@@ -81,6 +81,7 @@ pub struct DatabaseQueue {
     abilities: Abilities,
     wake: Wake,
     presence: Arc<Presence>,
+    pushes: OnceLock<Arc<dyn PushListener>>,
     calls: OnceLock<CallTimes>,
 }
 
@@ -135,6 +136,7 @@ impl DatabaseQueue {
             wake: Wake::new(database)?,
             options,
             abilities,
+            pushes: OnceLock::new(),
             calls: OnceLock::new(),
         })
     }
@@ -182,6 +184,19 @@ impl DatabaseQueue {
                 is_unknown,
                 source,
             }
+        }
+    }
+
+    /// Tells of jobs that are pushed, if anything listens.
+    fn tell_pushed<'p>(&self, pushes: impl IntoIterator<Item = &'p Push>) {
+        for push in pushes {
+            self.tell_push(&push.queue, &push.payload);
+        }
+    }
+
+    fn tell_push(&self, queue: &QueueName, payload: &[u8]) {
+        if let Some(listener) = self.pushes.get() {
+            listener.pushed(&self.options.connection, queue, payload);
         }
     }
 
@@ -284,6 +299,7 @@ impl Queue for DatabaseQueue {
                 return Ok(false);
             }
             let queue = pushes.first().map_or("", |push| push.queue.as_str());
+            // These are not told of: Laravel's `DatabaseQueue::bulk` raises no event, either.
             let ended = self.push_in(transaction, pushes).await;
             ended.map_err(self.failed("push", queue)).map(|()| true)
         })
@@ -320,6 +336,11 @@ impl Queue for DatabaseQueue {
             let noted = self.pushed_note(id).await;
             Ok(noted.map_err(self.failed("look up a push", id))?.is_some())
         })
+    }
+
+    fn tell_pushes(&self, listener: Arc<dyn PushListener>) {
+        // The first one stays.
+        let _ = self.pushes.set(listener);
     }
 
     fn tell_calls(&self, listener: Arc<dyn CallListener>) {

@@ -130,8 +130,9 @@ impl DatabaseQueue {
         }
         self.change(&mut transaction, &changes, now).await?;
         let effects = changes.effects.iter().copied();
-        self.apply(&mut transaction, effects, failed, now).await?;
+        let pushed = self.apply(&mut transaction, effects, failed, now).await?;
         commit(transaction).await?;
+        self.tell_pushed(pushed);
         Ok(settled)
     }
 
