@@ -1096,6 +1096,7 @@ class Classes
                 'failed' => $class->hasMethod('failed') && ! $this->isFrameworks($class, 'failed'),
                 'tags' => $class->hasMethod('tags'),
                 'queues_itself' => $class->hasMethod('queue'),
+                'groups_itself' => $this->groupsItself($class),
                 'prepares_for_dispatch' => $this->implementing($class, 'Illuminate\Contracts\Queue\PreparesForDispatch'),
             ],
             'unique_id' => $this->source($class, 'uniqueId'),
@@ -1280,6 +1281,15 @@ class Classes
             .$type->getName();
     }
 
+
+    /** Whether methods of the class give its jobs their group, or the id that makes them one, on SQS. */
+    private function groupsItself(\ReflectionClass $class)
+    {
+        $methods = ['messageGroup', 'deduplicationId', 'deduplicator', 'withMessageGroups', 'withDeduplicators'];
+
+        return version_compare($this->laravel, '12.27', '>=')
+            && (bool) array_filter($methods, [$class, 'hasMethod']);
+    }
     private function limits(\ReflectionClass $class, $kind)
     {
         $limits = [];

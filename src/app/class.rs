@@ -259,6 +259,25 @@ impl Manifest {
             object,
             graph,
             answers: &NO_ANSWERS,
+    /// Says whether methods of a job's class, or of the class in its wrapper, choose its group on SQS.
+    ///
+    /// # Errors
+    ///
+    /// [`Missing`], if they do: only PHP can ask them.
+    pub(crate) fn refuse_own_groups(&self, facts: &Facts) -> Result<()> {
+        let shown = ClassName::new(&*facts.display_name);
+        for name in [Some(&facts.class), shown.as_ref()].into_iter().flatten() {
+            if self
+                .class(name)
+                .is_some_and(|class| class.is("groups_itself"))
+            {
+                let what = "its methods choose the job's group or deduplication id, and only PHP can run them";
+                return Err(missing(name.as_str(), what));
+            }
+        }
+        Ok(())
+    }
+
             version: version.map_err(|error| missing(&self.laravel, &error.to_string()))?,
             now,
         })

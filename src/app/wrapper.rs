@@ -125,6 +125,10 @@ impl Manifest {
                 wrapped.object.set("notifiables", to);
                 wrapped.object.set("notification", notification);
                 wrapped
+                if let Some(Value::Array(groups)) = wrapped.object.get("messageGroup") {
+                    let group = of_channel(groups, &channel);
+                    wrapped.object.set("messageGroup", group);
+                }
                     .object
                     .set("channels", list([Value::from(&*channel)]));
                 Ok(wrapped)
@@ -266,7 +270,7 @@ impl Copied<'_> {
             }
             "shouldBeEncrypted" => Value::Bool(class.implements(SHOULD_BE_ENCRYPTED)),
             "afterCommit" if class.implements(AFTER_COMMIT) => Value::Bool(true),
-            "afterCommit" => subject.property(Some(class), name),
+            "afterCommit" | "messageGroup" => subject.property(Some(class), name),
             "middleware" if class.middleware.method => {
                 let what = "its method `middleware()` must be asked, and only PHP can do that";
                 return Err(subject.missing(what));

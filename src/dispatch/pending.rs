@@ -142,7 +142,12 @@ impl Pending {
     ///
     /// Classes have the property since Laravel 12.28.
     pub fn group(self, group: impl Into<String>) -> Self {
-        self.with("messageGroup", group.into())
+        let group = group.into();
+        match self.what {
+            // The object is the event's.
+            Ok(Pushable::Listener { .. }) => self.answer("messageGroup", group),
+            _ => self.with("messageGroup", group),
+        }
     }
 
     /// `delay`: the wait until the job becomes due, in whole seconds.

@@ -3,13 +3,18 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
 
+use super::pending::Pushable;
 use super::{Dispatch, DispatchError, Pending};
 use crate::app::Manifest;
 use crate::handler::{BoxFuture, Fields, Hooks, RunsHooks, Services};
+use crate::php::{ClassName, Object};
 use crate::queue::{Connections, Destination, MemoryQueue, QueueName};
+#[cfg(feature = "sqs")]
+use crate::queue::{SqsOptions, SqsQueue};
 
 /// An app of this version, with these fields in its manifest.
 fn services(version: &str, fields: &Json) -> Services {
@@ -32,11 +37,34 @@ fn services(version: &str, fields: &Json) -> Services {
     }
 }
 
+/// A property that is null at first.
+fn property(name: &str) -> Json {
+    json!({"name": name, "visibility": "public", "class": "App\\Any", "default": "Tjs="})
+}
+
+/// A queued class with these properties.
+fn queued(kind: &str, properties: &[&str]) -> Json {
+    let properties: Vec<Json> = properties.iter().map(|name| property(name)).collect();
+    json!({
+        "kind": kind, "file": "A.php", "flags": {"queued": true}, "properties": properties,
+        "interfaces": ["Illuminate\\Contracts\\Queue\\ShouldQueue"],
+        "uses": ["Illuminate\\Bus\\Queueable"],
+    })
+}
+
+fn object(class: &str) -> Object {
+    Object::new(ClassName::new(class).unwrap())
+}
+
 /// The payload that is pushed.
 async fn payload(pending: Pending) -> Result<Json, DispatchError> {
     let prepared = pending.prepare().await?;
     Ok(serde_json::from_slice(prepared.payload()).unwrap())
 }
+
+#[derive(Serialize)]
+#[serde(rename = "App\\Event")]
+struct Event {}
 
 /// PHP, where a hook adds the queue.
 #[derive(Debug)]
@@ -70,4 +98,52 @@ async fn payload_hooks_are_asked_for_string_jobs_too() {
     assert_eq!(asked["tenant"], "usual");
     let by_php = payload(string(Hooks::Skip).by_php()).await.unwrap_err();
     assert!(matches!(by_php, DispatchError::Unfit(_)), "{by_php:?}");
+}
+
+#[tokio::test]
+async fn a_wrapper_has_the_group_of_what_is_in_it() {
+    #[rustfmt::skip]
+    let wrapper = queued("job", &[
+        "class", "method", "data", "notifiables", "notification", "channels", "connection", "queue", "delay",
+        "afterCommit", "middleware", "tries", "timeout", "maxExceptions", "shouldBeEncrypted", "messageGroup",
+    ]);
+    let fields = json!({
+        "classes": {
+            "App\\Paid": queued("notification", &["id", "messageGroup"]),
+            "App\\Send": queued("listener", &["messageGroup"]),
+        },
+        "wrappers": {
+            "Illuminate\\Notifications\\SendQueuedNotifications": wrapper,
+            "Illuminate\\Events\\CallQueuedListener": wrapper,
+        },
+    });
+    let dispatch = Dispatch::of_services(services("13.31.0", &fields));
+    let paid = Pushable::Notification(object("App\\Paid"));
+    let paid = Pending::of(dispatch.app(), Ok(paid)).to("7").via("sms");
+    let send = dispatch.listener("App\\Send", &Event {});
+    for (pending, groups) in [(paid, 2), (send, 1)] {
+        let payload = payload(pending.group("user-7")).await.unwrap();
+        let command = payload["data"]["command"].as_str().unwrap();
+        let group = r#"s:12:"messageGroup";s:6:"user-7";"#;
+        assert_eq!(command.matches(group).count(), groups, "{command}");
+    }
+}
+
+#[cfg(feature = "sqs")]
+#[tokio::test]
+async fn only_php_asks_a_class_for_its_group_on_a_queue_that_keeps_order() {
+    let mut class = queued("job", &[]);
+    class["flags"]["groups_itself"] = true.into();
+    let mut services = services("13.31.0", &json!({"classes": {"App\\Job": class}}));
+    let queues = SqsQueue::new(SqsOptions::default());
+    let sqs = Destination {
+        default_queue: "usual".into(),
+        queues: Ok(Arc::new(queues)),
+    };
+    services.connections = Some(Connections::new("sqs", [("sqs".to_owned(), sqs)]));
+    let dispatch = Dispatch::of_services(services);
+    let job = || dispatch.object(object("App\\Job"));
+    payload(job()).await.unwrap();
+    let error = payload(job().on_queue("usual.fifo")).await.unwrap_err();
+    assert!(matches!(error, DispatchError::OnlyPhp(_)), "{error:?}");
 }

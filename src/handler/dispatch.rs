@@ -280,6 +280,11 @@ impl Planned {
         let (connection, destination) = destination(services, connection)?;
         let queue = queue.or(facts.queue.as_deref());
         let queue = queue.unwrap_or(destination.default_queue.as_str());
+        let keeps_order = matches!(queue.rsplit_once('.'), Some((_, "fifo")))
+            && (destination.queues.as_ref()).is_ok_and(|queues| queues.abilities().driver == "sqs");
+        if keeps_order {
+            manifest(services)?.refuse_own_groups(facts)?;
+        }
         Ok(Self {
             queue: queue.into(),
             connection: connection.to_owned(),
