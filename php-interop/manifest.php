@@ -1096,6 +1096,7 @@ class Classes
                 'failed' => $class->hasMethod('failed') && ! $this->isFrameworks($class, 'failed'),
                 'tags' => $class->hasMethod('tags'),
                 'queues_itself' => $class->hasMethod('queue'),
+                'invokable' => $class->hasMethod('__invoke') && ! $class->hasMethod('handle'),
                 'groups_itself' => $this->groupsItself($class),
                 'prepares_for_dispatch' => $this->implementing($class, 'Illuminate\Contracts\Queue\PreparesForDispatch'),
             ],
@@ -1281,7 +1282,6 @@ class Classes
             .$type->getName();
     }
 
-
     /** Whether methods of the class give its jobs their group, or the id that makes them one, on SQS. */
     private function groupsItself(\ReflectionClass $class)
     {
@@ -1290,6 +1290,7 @@ class Classes
         return version_compare($this->laravel, '12.27', '>=')
             && (bool) array_filter($methods, [$class, 'hasMethod']);
     }
+
     private function limits(\ReflectionClass $class, $kind)
     {
         $limits = [];

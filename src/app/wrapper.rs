@@ -28,7 +28,7 @@ pub enum Wrapping {
     Listener {
         /// Class of the listener.
         class: ClassName,
-        /// Its method.
+        /// Its method; `handle` also for `__invoke`.
         method: Box<str>,
         /// The event.
         event: Object,
@@ -91,12 +91,16 @@ impl Manifest {
                 {
                     return no("the listener is debounced, and only PHP can do that");
                 }
+                let method = match &*method {
+                    "handle" if class.is("invokable") => "__invoke",
+                    method => method,
+                };
                 let event = match self.class(&event.class) {
                     Some(_) => self.fitted(&event)?,
                     None => event,
                 };
                 wrapped.object.set("class", listener.class.as_str());
-                wrapped.object.set("method", &*method);
+                wrapped.object.set("method", method);
                 wrapped.object.set("data", list([Value::Object(event)]));
                 Ok(wrapped)
             }
@@ -121,14 +125,14 @@ impl Manifest {
                     let delay = of_channel(delays, &channel);
                     wrapped.answers.insert("delay", delay);
                 }
-                wrapped.places(&["connection", "queue", "delay"]);
-                wrapped.object.set("notifiables", to);
-                wrapped.object.set("notification", notification);
-                wrapped
                 if let Some(Value::Array(groups)) = wrapped.object.get("messageGroup") {
                     let group = of_channel(groups, &channel);
                     wrapped.object.set("messageGroup", group);
                 }
+                wrapped.places(&["connection", "queue", "delay"]);
+                wrapped.object.set("notifiables", to);
+                wrapped.object.set("notification", notification);
+                wrapped
                     .object
                     .set("channels", list([Value::from(&*channel)]));
                 Ok(wrapped)

@@ -129,6 +129,30 @@ async fn a_wrapper_has_the_group_of_what_is_in_it() {
     }
 }
 
+#[tokio::test]
+async fn a_listener_without_handle_is_invoked() {
+    let mut invokable = queued("listener", &[]);
+    invokable["flags"]["invokable"] = true.into();
+    let wrapper = queued("job", &["class", "method", "data"]);
+    let fields = json!({
+        "classes": {"App\\Handles": queued("listener", &[]), "App\\Invoked": invokable},
+        "wrappers": {"Illuminate\\Events\\CallQueuedListener": wrapper},
+    });
+    let dispatch = Dispatch::of_services(services("13.31.0", &fields));
+    for (listener, method) in [
+        ("App\\Handles", "handle"),
+        ("App\\Invoked", "__invoke"),
+        ("App\\Invoked@other", "other"),
+    ] {
+        let payload = payload(dispatch.listener(listener, &Event {}))
+            .await
+            .unwrap();
+        let command = payload["data"]["command"].as_str().unwrap();
+        let method = format!(r#"s:6:"method";s:{}:"{method}";"#, method.len());
+        assert!(command.contains(&method), "{command}");
+    }
+}
+
 #[cfg(feature = "sqs")]
 #[tokio::test]
 async fn only_php_asks_a_class_for_its_group_on_a_queue_that_keeps_order() {
