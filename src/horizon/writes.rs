@@ -19,8 +19,8 @@ pub(super) struct Writes<'a> {
     pipeline: Pipeline,
     /// How many fields of a record each attempt writes. The reply to each is how many of them are new.
     fields: Vec<usize>,
-    /// Removes records; the reply is how many there were. With the number of those that should be there.
-    removal: Option<(Cmd, usize)>,
+    /// Records to remove, with the ends of their jobs, and how many of them should be there.
+    removals: (Vec<(String, String)>, usize),
     /// Changes of lists by jobs that have succeeded: a command for many jobs.
     lists: BTreeMap<&'static str, Cmd>,
     prefix: &'a str,
@@ -156,12 +156,27 @@ if status == 'reserved' and payload == ARGV[1] then
 end
 ";
 
+/// Removes the records of jobs that have succeeded, but for those that had failed before: the list of failed jobs has
+/// them still. Returns how many records there were.
+const REMOVED: &str = r"
+local there = 0
+for at, key in ipairs(KEYS) do
+    if redis.call('hexists', key, 'failed_at') == 1 then
+        redis.call('hset', key, 'status', 'completed', 'completed_at', ARGV[at])
+        there = there + 1
+    else
+        there = there + redis.call('del', key)
+    end
+end
+return there
+";
+
 impl<'a> Writes<'a> {
     pub(super) fn new(options: &'a HorizonOptions, monitored: &'a HashSet<String>) -> Self {
         Self {
             pipeline: Pipeline::new(),
             fields: Vec::new(),
-            removal: None,
+            removals: (Vec::new(), 0),
             lists: BTreeMap::new(),
             prefix: &options.redis.prefix,
             trim: &options.trim,
@@ -211,10 +226,13 @@ impl<'a> Writes<'a> {
     /// Sends them.
     pub(super) async fn send(mut self, redis: &Redis) -> Result<Written, connection::Error> {
         self.change_lists();
-        let mut removals = 0;
-        if let Some((command, count)) = self.removal {
-            self.pipeline.add_command(command);
-            removals = count;
+        let (records, removals) = &self.removals;
+        if !records.is_empty() {
+            let (keys, ends): (Vec<_>, Vec<_>) =
+                records.iter().map(|(key, end)| (key, end)).unzip();
+            (self.pipeline.cmd("EVAL").arg(REMOVED).arg(keys.len()))
+                .arg(keys)
+                .arg(ends);
         }
         if self.pipeline.is_empty() {
             return Ok(Written::default());
@@ -224,7 +242,7 @@ impl<'a> Writes<'a> {
         let fields = self.fields.iter().zip(replies);
         Ok(Written {
             found: fields.map(|(sent, new)| Before::of(*sent, new)).collect(),
-            is_short: removed.unwrap_or(0) < removals,
+            is_short: removed.unwrap_or(0) < *removals,
         })
     }
 
@@ -341,10 +359,10 @@ impl<'a> Writes<'a> {
     fn forget(&mut self, entry: &Entry) {
         let id = &*entry.id;
         self.list("ZREM", "pending_jobs").arg(id);
-        let key = self.key(id);
-        let removal = || (redis::cmd("DEL"), 0);
-        let (command, count) = self.removal.get_or_insert_with(removal);
-        command.arg(key);
+        let (key, end) = (self.key(id), entry.end.as_ref());
+        let end = end.map_or(String::new(), |(at, _)| at.to_string());
+        let (records, count) = &mut self.removals;
+        records.push((key, end));
         *count += usize::from(is_known(entry));
     }
 
