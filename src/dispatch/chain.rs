@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::app::App;
 use super::callbacks::callbacks;
 use super::error::DispatchError;
-use super::pending::{Options, Wait, declares, plan};
+use super::pending::{Options, Wait, plan};
 use super::push::{Dispatched, Prepared};
 use crate::app::Unfit;
 use crate::handler::BoxFuture;
@@ -104,29 +104,34 @@ impl Chain {
         for job in jobs {
             rest.push(Value::String(manifest.command(job?, Vec::new())?.bytes));
         }
-        let is_open = |job: &Object, name: &str| {
+        let own = |job: &Object, name: &str| {
             let value = job.get(name).cloned();
             let value = value.or_else(|| manifest.default(&job.class, name));
-            value.is_none_or(|value| !value.is_truthy())
+            value.unwrap_or(Value::Null)
         };
         let named = [
             ("chainConnection", "connection", &self.options.connection),
             ("chainQueue", "queue", &self.options.queue),
         ];
-        for (of_chain, own, name) in named {
+        for (of_chain, of_job, name) in named {
             let Some(name) = name else { continue };
             first.set(of_chain, &**name);
-            if is_open(&first, own) {
-                first.set(own, &**name);
+            if !own(&first, of_job).is_truthy() {
+                first.set(of_job, &**name);
             }
         }
         let mut options = Options::default();
-        if is_open(&first, "delay") || !declares(manifest, &first.class, "delay") {
-            options.delay = self.options.delay;
+        // A job that says 0 is due at once, and a chain that says so has no delay.
+        if own(&first, "delay").is_null() {
+            let is_delay = |wait: &Wait| !matches!(wait, Wait::For(delay) if delay.as_secs() == 0);
+            options.delay = self.options.delay.filter(is_delay);
         }
         first.set("chained", rest.into_iter().collect::<Array>());
-        let catches = self.catches.into_iter().collect::<Result<_, _>>()?;
-        first.set("chainCatchCallbacks", callbacks(services, catches)?);
+        let catches: Vec<Object> = self.catches.into_iter().collect::<Result<_, _>>()?;
+        // Classes have the property since Laravel 8.
+        if services.version.is_at_least(8, 0) || !catches.is_empty() {
+            first.set("chainCatchCallbacks", callbacks(services, catches)?);
+        }
         let mut planned = plan(&self.app, first, &options)?;
         // As in Laravel, only a job that is dispatched by itself, or by the one before, takes its lock.
         planned.draft.facts.unique = None;

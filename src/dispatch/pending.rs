@@ -403,7 +403,7 @@ fn set(manifest: &Manifest, object: &mut Object, options: &Options, zone: &str) 
 }
 
 /// Whether a class has this property.
-pub(super) fn declares(manifest: &Manifest, class: &ClassName, name: &str) -> bool {
+fn declares(manifest: &Manifest, class: &ClassName, name: &str) -> bool {
     let class = manifest.class(class);
     let mut properties = class.into_iter().flat_map(|class| &class.properties);
     properties.any(|property| property.name == name)

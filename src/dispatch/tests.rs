@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -170,4 +171,54 @@ async fn only_php_asks_a_class_for_its_group_on_a_queue_that_keeps_order() {
     payload(job()).await.unwrap();
     let error = payload(job().on_queue("usual.fifo")).await.unwrap_err();
     assert!(matches!(error, DispatchError::OnlyPhp(_)), "{error:?}");
+}
+
+/// The app of a chain's first job, which has these properties.
+fn chained(version: &str, properties: &[&str]) -> Dispatch {
+    let classes = json!({"App\\Job": queued("job", properties)});
+    Dispatch::of_services(services(version, &json!({"classes": classes})))
+}
+
+#[tokio::test]
+async fn chains_of_old_versions_have_no_callbacks() {
+    let before = chained("7.30.4", &["delay", "chained"]);
+    let chain = || before.chain().then_object(object("App\\Job"));
+    let prepared = chain().prepare().await.unwrap();
+    let payload = String::from_utf8_lossy(prepared.payload());
+    assert!(!payload.contains("chainCatchCallbacks"), "{payload}");
+    let error = chain().catch(&Event {}).prepare().await.unwrap_err();
+    assert!(error.to_string().contains("App\\Event"), "{error}");
+
+    let since = chained("8.0.0", &["delay", "chained", "chainCatchCallbacks"]);
+    let chain = since.chain().then_object(object("App\\Job"));
+    let prepared = chain.prepare().await.unwrap();
+    let payload = String::from_utf8_lossy(prepared.payload());
+    assert!(
+        payload.contains("chainCatchCallbacks\\\";a:0:{}"),
+        "{payload}"
+    );
+}
+
+#[tokio::test]
+async fn the_delay_of_a_chain_is_that_of_a_first_job_without_one() {
+    let dispatch = chained("13.31.0", &["delay", "chained", "chainCatchCallbacks"]);
+    #[rustfmt::skip]
+    let rows = [
+        // of the job, of the chain => of the payload
+        (None,    60, json!(60)),
+        (Some(0), 60, json!(0)),
+        (Some(5), 60, json!(5)),
+        (None,    0,  json!(null)),
+    ];
+    for (own, of_chain, expected) in rows {
+        let mut job = object("App\\Job");
+        if let Some(own) = own {
+            job.set("delay", own);
+        }
+        let chain = dispatch.chain().then_object(job);
+        let chain = chain.delay(Duration::from_secs(of_chain));
+        let prepared = chain.prepare().await.unwrap();
+        let payload: Json = serde_json::from_slice(prepared.payload()).unwrap();
+        assert_eq!(payload["delay"], expected, "{own:?} {of_chain}");
+    }
 }
