@@ -81,19 +81,9 @@ impl Manifest {
             (None, Some(target)) => self.tags_of_models(target, &graph)?,
             (None, None) => Vec::new(),
         };
-        let names = |key: &str| {
-            let names = settings.get(key).and_then(Json::as_array);
-            names.into_iter().flatten().filter_map(Json::as_str)
-        };
-        let is_class = |name: &str| {
-            let name = name.trim_start_matches('\\');
-            examined.is_some_and(|class| name.eq_ignore_ascii_case(class.as_str()))
-        };
-        let class = examined.and_then(|class| self.class(class));
         let is_tag = |silenced: &str| tags.iter().any(|tag| **tag == *silenced);
-        let silenced = class.is_some_and(|class| class.implements(SILENCED))
-            || names("silenced").any(is_class)
-            || names("silenced_tags").any(is_tag);
+        let silenced = examined.is_some_and(|class| self.silences(class.as_str()))
+            || names(settings, "silenced_tags").any(is_tag);
         Ok(HorizonFields {
             tags,
             silenced,
@@ -112,6 +102,16 @@ impl Manifest {
                 return Err(missing(
                     object.class.as_str(),
                     "it contains a whole model, and only PHP can read its key",
+    /// Whether Horizon lists the successes of jobs of this class, or of this string job, apart.
+    pub(crate) fn silences(&self, examined: &str) -> bool {
+        let settings = self.config.get("horizon").unwrap_or(&Json::Null);
+        let is_it = |name: &str| name.trim_start_matches('\\').eq_ignore_ascii_case(examined);
+        let class = ClassName::new(examined);
+        let class = class.and_then(|class| self.class(&class));
+        class.is_some_and(|class| class.implements(SILENCED))
+            || names(settings, "silenced").any(is_it)
+    }
+
                 ));
             }
             if !found.class.as_str().eq_ignore_ascii_case(MODEL_IDENTIFIER) {
@@ -136,6 +136,12 @@ impl Manifest {
         }
         Ok(tags)
     }
+}
+
+/// The names in a list of Horizon's settings.
+fn names<'a>(settings: &'a Json, key: &str) -> impl Iterator<Item = &'a str> {
+    let names = settings.get(key).and_then(Json::as_array);
+    names.into_iter().flatten().filter_map(Json::as_str)
 }
 
 impl Class {

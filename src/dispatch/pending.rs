@@ -12,8 +12,8 @@ use super::error::DispatchError;
 use super::push::{self, Dispatched, Prepared};
 use super::recipient::{self, Recipient};
 use crate::app::{Answers, Made, Manifest, Unfit, Wrapping};
-use crate::handler::BoxFuture;
 use crate::handler::dispatch::{self as draft, Draft, Planned, Ready};
+use crate::handler::{BoxFuture, Services};
 use crate::payload::{Delay, Envelope, HorizonFields, NewData, NewPayload, random_uuid};
 use crate::php::{self, Array, ClassName, Object, Value};
 use crate::queue::{Push, QueueName};
@@ -80,6 +80,8 @@ pub(super) enum Wait {
     For(Duration),
     Until(SystemTime),
 }
+
+const NO_RECIPIENTS: &str = "only notifications and mails have recipients and channels";
 
 impl Pending {
     pub(super) fn of(app: Arc<App>, what: Result<Pushable, DispatchError>) -> Self {
@@ -246,7 +248,12 @@ impl Pending {
             Ok(_) if self.options.by_php => Err(DispatchError::unfit(
                 "`by_php` is for objects of job classes",
             )),
-            Ok(Pushable::Method { job, data }) => method(&self.app, &self.options, job, data).await,
+            Ok(Pushable::Method { job, data }) => {
+                if !(self.recipients.is_empty() && self.channel.is_none()) {
+                    return Err(DispatchError::unfit(NO_RECIPIENTS));
+                }
+                method(&self.app, &self.options, job, data).await
+            }
             Ok(_) => {
                 let app = Arc::clone(&self.app);
                 let mut planned = self.plan()?;
@@ -269,8 +276,7 @@ impl Pending {
         let (recipients, channel) = (self.recipients, self.channel);
         let is_sent = matches!(what, Pushable::Notification(_) | Pushable::Mailable(_));
         if !(is_sent || recipients.is_empty() && channel.is_none()) {
-            let what = "only notifications and mails have recipients and channels";
-            return Err(DispatchError::unfit(what));
+            return Err(DispatchError::unfit(NO_RECIPIENTS));
         }
         let wrapping = match what {
             Pushable::Object(object) => return plan(&self.app, object, &self.options),
@@ -417,6 +423,10 @@ async fn method(
     data: Box<RawValue>,
 ) -> Result<Ready, DispatchError> {
     let (services, now) = (&app.services, app.services.clock.now());
+    if let Some(name) = options.answers.keys().next() {
+        let what = format!("a string job has no class, and so no `{name}`");
+        return Err(DispatchError::unfit(what));
+    }
     draft::refuse_hooks(services)?;
     let (connection, destination) = draft::destination(services, options.connection.as_deref())?;
     let queue = options.queue.as_deref();
@@ -427,12 +437,12 @@ async fn method(
         uuid: uuid.clone(),
         display_name: job.split('@').next().unwrap_or_default().into(),
         envelope: Envelope::default(),
+        horizon: horizon_fields(services, &job),
         data: NewData::Method { job, data },
         created_at: now,
         extra: app.inherited.fields(),
         id: None,
         delay: due.map(|due| due.0.saturating_sub(now.0).max(0)),
-        horizon: (services.has_horizon).then(|| HorizonFields::plain("job")),
     };
     let id = services.add_driver_fields(connection, &mut payload);
     let bytes = payload
@@ -451,6 +461,15 @@ async fn method(
             claim: None,
         },
         lock: None,
+    })
+}
+
+/// What Horizon adds to the payload of a string job.
+fn horizon_fields(services: &Services, job: &str) -> Option<HorizonFields> {
+    let manifest = services.manifest.as_deref();
+    (services.has_horizon).then(|| HorizonFields {
+        silenced: manifest.is_some_and(|manifest| manifest.silences(job)),
+        ..HorizonFields::plain("job")
     })
 }
 

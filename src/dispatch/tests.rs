@@ -173,6 +173,33 @@ async fn only_php_asks_a_class_for_its_group_on_a_queue_that_keeps_order() {
     assert!(matches!(error, DispatchError::OnlyPhp(_)), "{error:?}");
 }
 
+#[tokio::test]
+async fn string_jobs_are_silenced_by_their_text_and_have_no_options_of_a_class() {
+    let horizon = json!({"silenced": ["App\\Legacy@quiet"]});
+    let mut services = services("13.31.0", &json!({"config": {"horizon": horizon}}));
+    services.has_horizon = true;
+    let dispatch = Dispatch::of_services(services);
+    for (method, silenced) in [("quiet", true), ("loud", false)] {
+        let job = dispatch.string(&format!("App\\Legacy@{method}"), &1);
+        assert_eq!(
+            payload(job).await.unwrap()["silenced"],
+            silenced,
+            "{method}"
+        );
+    }
+    let job = || dispatch.string("App\\Legacy", &1);
+    for refused in [
+        job().tries(3),
+        job().timeout(Duration::from_secs(1)),
+        job().tags(["a"]),
+        job().to("a@example.com"),
+        job().via("mail"),
+    ] {
+        let error = payload(refused).await.unwrap_err();
+        assert!(matches!(error, DispatchError::Unfit(_)), "{error:?}");
+    }
+}
+
 /// The app of a chain's first job, which has these properties.
 fn chained(version: &str, properties: &[&str]) -> Dispatch {
     let classes = json!({"App\\Job": queued("job", properties)});
