@@ -456,6 +456,17 @@ impl Subject<'_> {
     }
 
     fn seconds(&self, value: &Value) -> Result<i64> {
+        // PHP would not hear of these answers, and so free another lock.
+        for (name, exists) in [
+            ("uniqueId", class.unique_id.is_some()),
+            ("displayName", class.display_name),
+        ] {
+            if !exists && self.answers.contains_key(name) {
+                let what =
+                    format!("it is unique and has no `{name}`, so its lock cannot depend on one");
+                return Err(self.missing(&what));
+            }
+        }
         match self.scalar("uniqueFor", value)? {
             Scalar::Null => Ok(0),
             Scalar::Int(seconds) => Ok(seconds),
@@ -857,6 +868,27 @@ mod tests {
         ];
         for (class, more, properties, expected) in rows {
             let more = if more.is_null() {
+    #[test]
+    fn a_lock_depends_on_no_answer_that_php_does_not_know() {
+        let flags = serde_json::json!({"queued": true, "unique": true});
+        let bare = serde_json::json!({"flags": flags});
+        let full = serde_json::json!({"flags": flags, "unique_id": {"method": true}, "display_name": true});
+        for name in ["uniqueId", "displayName"] {
+            let manifest = |class| manifest("13.31.0", class, &serde_json::json!({}));
+            let answers = [
+                ("uniqueId", Value::from("7")),
+                ("displayName", "No. 7".into()),
+            ];
+            let all = Answers::from(answers);
+            let facts = manifest(&full).facts_with(&command(&[]), &all, NOW);
+            assert_eq!(&*facts.unwrap().unique.unwrap().id, "7");
+            let one = Answers::from([(name, all[name].clone())]);
+            let error = manifest(&bare).facts_with(&command(&[]), &one, NOW);
+            let expected = format!("it is unique and has no `{name}`");
+            assert!(error.unwrap_err().what.starts_with(&expected));
+        }
+    }
+
                 serde_json::json!({})
             } else {
                 more
