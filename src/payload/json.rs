@@ -173,7 +173,7 @@ impl<'a> Reader<'a> {
             #[expect(clippy::cast_precision_loss, reason = "PHP and Lua round it too")]
             Token::Int(value) => Ok(Some(value as f64)),
             Token::Float(value) => Ok(Some(value)),
-            Token::Text(text) => Ok(text.parse().ok()),
+            Token::Text(text) => Ok(text.parse().ok().filter(|number: &f64| number.is_finite())),
             Token::Array => self.skip_elements().map(|()| None),
             Token::Object => self.skip_members().map(|()| None),
             Token::Null | Token::Bool(_) => Ok(None),

@@ -391,12 +391,28 @@ impl Payload {
     }
 
     /// When the job was to become due after its push, in unix seconds with a fraction; `None` if the payload does not
-    /// say when it was pushed.
+    /// say when it was pushed or for how long it was delayed.
     pub fn first_due(&self) -> Option<f64> {
+        /// From the year 2000 to 5138: others would spoil sums for as long as a worker lives.
+        const LIKELY: std::ops::Range<f64> = 946_684_800.0..1e11;
+        if self.created_at.is_none() && self.may_be_delayed() {
+            return None;
+        }
         #[expect(clippy::cast_precision_loss, reason = "seconds of this age are exact")]
         let created = self.created_at.map(|created| created.0 as f64);
-        let pushed = self.pushed_at.or(created)?;
-        Some(pushed + self.delay.as_secs_f64())
+        let due = self.pushed_at.or(created)? + self.delay.as_secs_f64();
+        LIKELY.contains(&due).then_some(due)
+    }
+
+    /// Whether the object may have a delay, which payloads without `createdAt` (before Laravel 12.11) do not say.
+    fn may_be_delayed(&self) -> bool {
+        const DELAY: &[u8] = b"s:5:\"delay\";";
+        let Data::Command { command, .. } = &self.data else {
+            return false;
+        };
+        let mut delays = memchr::memmem::find_iter(command, DELAY);
+        !command.starts_with(b"O:")
+            || delays.any(|at| !command[at + DELAY.len()..].starts_with(b"N;"))
     }
 
     /// The name for display: [`resolve_name`](Self::resolve_name), made printable and cut to 255 characters.
@@ -559,6 +575,35 @@ mod tests {
 
     fn parse(json: &str) -> Payload {
         Payload::parse(json.as_bytes()).unwrap_or_else(|e| panic!("{e}: {json}"))
+    }
+
+    #[test]
+    fn a_delay_that_the_payload_does_not_say_is_no_wait() {
+        let due = |command: &str, more: &str| {
+            let command = serde_json::Value::from(command);
+            let json = format!(
+                r#"{{"job":"Illuminate\\Queue\\CallQueuedHandler@call","data":{{"commandName":"A","command":{command}}},"pushedAt":"1800000000.5"{more}}}"#
+            );
+            parse(&json).first_due()
+        };
+        let pushed = Some(1_800_000_000.5);
+        assert_eq!(due("O:1:\"A\":0:{}", ""), pushed);
+        assert_eq!(due("O:1:\"A\":1:{s:5:\"delay\";N;}", ""), pushed);
+        let delayed = "O:1:\"A\":1:{s:5:\"delay\";i:60;}";
+        assert_eq!(due(delayed, ""), None);
+        assert_eq!(due("encrypted", ""), None);
+        let later = r#","createdAt":1800000000,"delay":60"#;
+        assert_eq!(due(delayed, later), pushed.map(|pushed| pushed + 60.0));
+    }
+
+    #[test]
+    fn a_senseless_time_is_none() {
+        for pushed in [r#""inf""#, r#""-inf""#, r#""NaN""#, "-1e300", "1e300", "0"] {
+            let payload = parse(&format!(r#"{{"job":"A@b","pushedAt":{pushed}}}"#));
+            assert_eq!(payload.first_due(), None, "{pushed}");
+        }
+        let created = parse(r#"{"job":"A@b","createdAt":-9000000000000000000}"#);
+        assert_eq!(created.first_due(), None);
     }
 
     #[test]
