@@ -348,6 +348,10 @@ impl Queue for Server {
         Box::pin(faulty(fault, self.jobs.push_once(pushes, once)))
     }
 
+    fn tell_late(&self, pushes: &[Push]) {
+        let _ = self.note("tell_late", pushes.len());
+    }
+
     fn can_claim(&self, queue: &QueueName, place: &LockPlace) -> bool {
         self.jobs.can_claim(queue, place)
     }

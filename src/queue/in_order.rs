@@ -435,6 +435,10 @@ impl Queue for InOrder {
         self.queue.tell_pushes(listener);
     }
 
+    fn tell_late(&self, pushes: &[Push]) {
+        self.queue.tell_late(pushes);
+    }
+
     fn tell_calls(&self, listener: Arc<dyn CallListener>) {
         self.queue.tell_calls(listener);
     }

@@ -713,6 +713,12 @@ pub trait Queue: Send + Sync + fmt::Debug + 'static {
         drop(listener);
     }
 
+    /// Tells the listener of pushes of jobs that are here after all: the reply to their push was lost. A connection that
+    /// tries several in order does not know which has them, and tells nothing.
+    fn tell_late(&self, pushes: &[Push]) {
+        let _ = pushes;
+    }
+
     /// Tells a listener how long pops, settlements and renewals take from now on; the first listener stays. A driver
     /// without a server tells nothing.
     fn tell_calls(&self, listener: Arc<dyn CallListener>) {

@@ -21,7 +21,14 @@ pub(crate) async fn push_surely(
     let mut is_doubtful = false;
     for tries in 1.. {
         let error = match queues.push_once(pushes, once).await {
-            Ok(answer) => return Ok(answer),
+            Ok(answer) => {
+                // An earlier try may have pushed them, and its reply, with which the driver tells of them, was lost.
+                let is_own = |note: &str| is_doubtful && !note.is_empty() && note == once.note;
+                if matches!(&answer, PushedOnce::Before { note } if is_own(note)) {
+                    queues.tell_late(pushes);
+                }
+                return Ok(answer);
+            }
             Err(error) => error,
         };
         is_doubtful |= error.is_of_unknown_outcome();
@@ -62,6 +69,30 @@ mod tests {
             "{pushed:?}"
         );
         assert_eq!(calls, 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pushes_whose_reply_was_lost_are_told_late() {
+        let push = push_of("default");
+        for (faults, told) in [
+            (&[Fault::ReplyLost, Fault::Away][..], 1),
+            (&[Fault::Away], 0),
+            (&[], 0),
+        ] {
+            let server = Server::new();
+            server.next("push_once", faults.iter().copied().map(Some));
+            let once = Once {
+                id: "a",
+                remembered: Duration::from_secs(60),
+                note: "uuid",
+            };
+            for told in [told, 0] {
+                let before = server.calls("tell_late").len();
+                let pushed = push_surely(&*server, std::slice::from_ref(&push), once).await;
+                pushed.unwrap();
+                assert_eq!(server.calls("tell_late").len() - before, told, "{faults:?}");
+            }
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -343,6 +343,10 @@ impl Queue for DatabaseQueue {
         let _ = self.pushes.set(listener);
     }
 
+    fn tell_late(&self, pushes: &[Push]) {
+        self.tell_pushed(pushes);
+    }
+
     fn tell_calls(&self, listener: Arc<dyn CallListener>) {
         drop(self.calls.set(CallTimes(listener)));
     }

@@ -408,6 +408,12 @@ impl Queue for RedisQueue {
         let _ = self.pushes.set(listener);
     }
 
+    fn tell_late(&self, pushes: &[Push]) {
+        for push in pushes {
+            self.tell_push(&push.queue, &push.payload);
+        }
+    }
+
     fn tell_calls(&self, listener: Arc<dyn CallListener>) {
         // The first one stays.
         let _ = self.calls.set(listener);
