@@ -29,6 +29,8 @@ use super::pages::{PLAIN, Page, STATUS, Telemetry};
 const MOST_CONNECTIONS: usize = 64;
 /// How long a client may take from connecting to the end of the answer.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long it may take to ask: those that say nothing must not keep probes waiting until the pod is killed.
+const UNTIL_ASKED: Duration = Duration::from_secs(2);
 /// How long a stream may last, also for a client that does not read it.
 const LONGEST_STREAM: Duration = Duration::from_secs(660);
 
@@ -147,6 +149,7 @@ async fn answer_all<T>(
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
+        .header_read_timeout(UNTIL_ASKED)
         .keep_alive(false)
         .max_buf_size(16 << 10)
         .serve_connection(TokioIo::new(stream), service);
@@ -185,4 +188,31 @@ async fn answer<B>(request: &Request<B>, telemetry: &Telemetry) -> Answer {
         headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::telemetry::{JobFigures, Orders, PageOptions};
+    use crate::worker::Control;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_asks_nothing_is_soon_gone() {
+        let endpoint = Endpoint::Tcp("127.0.0.1:9464".to_owned());
+        let page = PageOptions::new(&endpoint, None, Vec::new());
+        let (orders, _pending) = Orders::channel();
+        let jobs = JobFigures::new(&"redis".into());
+        let telemetry = Telemetry::new(jobs, Control::new(), Duration::ZERO, page, orders);
+        for said in ["", "GET /livez HTTP/1.1\r\n"] {
+            let (mut client, server) = tokio::io::duplex(1024);
+            client.write_all(said.as_bytes()).await.unwrap();
+            let begun = Instant::now();
+            answer_all(server, telemetry.clone(), ()).await;
+            let took = begun.elapsed();
+            assert!(took < UNTIL_ASKED * 2, "{said:?}: {took:?}");
+        }
+    }
 }
