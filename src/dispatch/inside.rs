@@ -35,6 +35,10 @@ impl Pending {
     ///
     /// [`DispatchError::Unfit`] if the queue is in no database of this kind; those of [`prepare`](Self::prepare). After
     /// [`DispatchError::Refused`] the transaction can only be rolled back.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future, like a rollback, may leave the lock of a unique job that is in another place than the queue.
     pub async fn inside<C: SqlConnection>(
         self,
         connection: &mut C,
@@ -63,9 +67,7 @@ impl Prepared {
         self,
         connection: &mut C,
     ) -> Result<Dispatched, DispatchError> {
-        let services = &self.app.services;
-        let (name, destination) = draft::destination(services, Some(&self.ready.connection))?;
-        let queues = &**draft::queues(name, destination)?;
+        let queues = self.queues()?;
         if self.once.is_some() {
             return Err(DispatchError::unfit(
                 "`once` is for pushes whose reply may be lost, and this one is part of a transaction",

@@ -73,13 +73,28 @@ impl Prepared {
     /// # Errors
     ///
     /// [`DispatchError::Refused`], [`DispatchError::Unknown`].
-    pub async fn push(self) -> Result<Dispatched, DispatchError> {
+    ///
+    /// # Cancel safety
+    ///
+    /// Once it has begun, the push of a unique job goes on even if the future is dropped: a lock is never left without
+    /// its job.
+    pub async fn push(mut self) -> Result<Dispatched, DispatchError> {
+        let Some(lock) = self.ready.lock.take() else {
+            return Ok(self.push_to(self.queues()?).await?.0);
+        };
+        let pushed = tokio::spawn(async move { self.push_with(&lock).await }).await;
+        pushed.map_err(|error| DispatchError::Unknown(error.into()))?
+    }
+
+    pub(super) fn queues(&self) -> Result<&dyn Queue, DispatchError> {
         let services = &self.app.services;
         let (name, destination) = draft::destination(services, Some(&self.ready.connection))?;
-        let queues = &**draft::queues(name, destination)?;
-        let Some(lock) = &self.ready.lock else {
-            return Ok(self.push_to(queues).await?.0);
-        };
+        Ok(&**draft::queues(name, destination)?)
+    }
+
+    /// Pushes a job whose lock is kept in another store than the queue.
+    async fn push_with(&self, lock: &Lock) -> Result<Dispatched, DispatchError> {
+        let queues = self.queues()?;
         if !self.acquire(lock).await? {
             return Ok(Dispatched::Unique);
         }

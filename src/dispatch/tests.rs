@@ -11,11 +11,14 @@ use serde_json::{Value as Json, json};
 use super::pending::Pushable;
 use super::{Dispatch, DispatchError, Pending};
 use crate::app::Manifest;
-use crate::handler::{BoxFuture, Fields, Hooks, RunsHooks, Services};
+use crate::cache::{Cache, FileStore, FileStoreOptions, Stores};
+use crate::handler::{BoxError, BoxFuture, Fields, Hooks, RunsHooks, Services};
 use crate::php::{ClassName, Object};
+use crate::queue::faulty::{Fault, Server};
 use crate::queue::{Connections, Destination, MemoryQueue, QueueName};
 #[cfg(feature = "sqs")]
 use crate::queue::{SqsOptions, SqsQueue};
+use crate::time::Clock;
 
 /// An app of this version, with these fields in its manifest.
 fn services(version: &str, fields: &Json) -> Services {
@@ -248,4 +251,40 @@ async fn the_delay_of_a_chain_is_that_of_a_first_job_without_one() {
         let payload: Json = serde_json::from_slice(prepared.payload()).unwrap();
         assert_eq!(payload["delay"], expected, "{own:?} {of_chain}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_push_that_is_given_up_leaves_no_lock_without_its_job() {
+    let locks = tempfile::tempdir().unwrap();
+    let options = FileStoreOptions {
+        directory: locks.path().to_owned(),
+        lock_directory: locks.path().to_owned(),
+        permission: None,
+        separate_locks: true,
+    };
+    let store = Cache::file(FileStore::new(options, Clock::System));
+    let mut class = queued("job", &[]);
+    class["flags"]["unique"] = true.into();
+    let mut services = services("13.31.0", &json!({"classes": {"App\\Job": class}}));
+    services.stores = Some(Stores::new("file", move |_: &str| {
+        Ok::<_, BoxError>(store.clone())
+    }));
+    let server = Server::new();
+    let here = Destination {
+        default_queue: "default".into(),
+        queues: Ok(Arc::<Server>::clone(&server)),
+    };
+    services.connections = Some(Connections::new("redis", [("redis".to_owned(), here)]));
+    let dispatch = Dispatch::of_services(services);
+    // It waits a moment before it tries again.
+    server.next("push_once", [Some(Fault::Away)]);
+    let job = dispatch.object(object("App\\Job")).once("key");
+    let pushed = tokio::spawn(job.into_future());
+    while server.calls("push_once").is_empty() {
+        tokio::task::yield_now().await;
+    }
+    pushed.abort();
+    // Passes once all tasks wait.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(server.sizes().await.pending, 1);
 }
