@@ -72,15 +72,26 @@ impl Manifest {
         let has_tags = with_tags
             .map(|class| self.known_class(class)?.has_tags().ok_or_else(|| no(OLD)))
             .try_fold(false, |any, has| has.map(|has| any || has))?;
-        let tags = match (answers.get("tags").and_then(Value::as_array), target) {
-            (Some(tags), _) => {
-                let tags = tags.values().filter_map(Value::as_str);
-                tags.map(Into::into).collect()
+        let said = answers.get("tags").and_then(Value::as_array);
+        if said.is_none() && has_tags {
+            return Err(no("its method `tags` is PHP code"));
+        }
+        let mut tags: Vec<Box<str>> = Vec::new();
+        for tag in said
+            .iter()
+            .flat_map(|tags| tags.values())
+            .filter_map(Value::as_str)
+        {
+            add(&mut tags, tag.into());
+        }
+        // Those of a listener come beside those of its event; if that has a method, the answer stands for it, too.
+        if let Some(target) = target
+            && (tags.is_empty() || kind == "event" && !has_tags)
+        {
+            for tag in self.tags_of_models(target, &graph)? {
+                add(&mut tags, tag);
             }
-            (None, _) if has_tags => return Err(no("its method `tags` is PHP code")),
-            (None, Some(target)) => self.tags_of_models(target, &graph)?,
-            (None, None) => Vec::new(),
-        };
+        }
         let is_tag = |silenced: &str| tags.iter().any(|tag| **tag == *silenced);
         let silenced = examined.is_some_and(|class| self.silences(class.as_str()))
             || names(settings, "silenced_tags").any(is_tag);
@@ -89,6 +100,16 @@ impl Manifest {
             silenced,
             ..HorizonFields::plain(kind)
         })
+    }
+
+    /// Whether Horizon lists the successes of jobs of this class, or of this string job, apart.
+    pub(crate) fn silences(&self, examined: &str) -> bool {
+        let settings = self.config.get("horizon").unwrap_or(&Json::Null);
+        let is_it = |name: &str| name.trim_start_matches('\\').eq_ignore_ascii_case(examined);
+        let class = ClassName::new(examined);
+        let class = class.and_then(|class| self.class(&class));
+        class.is_some_and(|class| class.implements(SILENCED))
+            || names(settings, "silenced").any(is_it)
     }
 
     /// A tag for each model in the properties of a job.
@@ -102,16 +123,6 @@ impl Manifest {
                 return Err(missing(
                     object.class.as_str(),
                     "it contains a whole model, and only PHP can read its key",
-    /// Whether Horizon lists the successes of jobs of this class, or of this string job, apart.
-    pub(crate) fn silences(&self, examined: &str) -> bool {
-        let settings = self.config.get("horizon").unwrap_or(&Json::Null);
-        let is_it = |name: &str| name.trim_start_matches('\\').eq_ignore_ascii_case(examined);
-        let class = ClassName::new(examined);
-        let class = class.and_then(|class| self.class(&class));
-        class.is_some_and(|class| class.implements(SILENCED))
-            || names(settings, "silenced").any(is_it)
-    }
-
                 ));
             }
             if !found.class.as_str().eq_ignore_ascii_case(MODEL_IDENTIFIER) {
@@ -129,12 +140,17 @@ impl Manifest {
                     Value::Int(id) => format!("{class}:{id}").into(),
                     id => format!("{class}:{}", id.as_str().unwrap_or_default()).into(),
                 };
-                if !tags.contains(&tag) {
-                    tags.push(tag);
-                }
+                add(&mut tags, tag);
             }
         }
         Ok(tags)
+    }
+}
+
+/// Adds a tag, once.
+fn add(tags: &mut Vec<Box<str>>, tag: Box<str>) {
+    if !tags.contains(&tag) {
+        tags.push(tag);
     }
 }
 
@@ -195,6 +211,29 @@ mod tests {
         let tags = ["App\\Order:7", "App\\Order:8", "App\\Order:k"];
         assert_eq!(fields.tags, tags.map(Box::from));
         assert_eq!((fields.kind, fields.silenced), ("job", false));
+    }
+
+    #[test]
+    fn tags_that_are_said_replace_those_of_models_unless_there_are_none() {
+        let manifest = manifest(&json!({}), &json!({}));
+        let job = command(&format!("s:6:\"model1\";{}", model("i:7;")));
+        let listener = ClassName::new("Illuminate\\Events\\CallQueuedListener").unwrap();
+        let events: Array = [job.clone()].into_iter().collect();
+        let listener = Object::new(listener).public("class", "App\\A");
+        let listener = Value::Object(listener.public("data", events));
+        #[rustfmt::skip]
+        let rows = [
+            (&job, &["a", "b", "a"][..], &["a", "b"][..]),
+            (&job, &[], &["App\\Order:7"]),
+            (&listener, &["a"], &["a", "App\\Order:7"]),
+        ];
+        for (command, said, expected) in rows {
+            let said: Array = said.iter().map(|tag| Value::from(*tag)).collect();
+            let answers = Answers::from([("tags", said.into())]);
+            let tags = manifest.horizon(command, &answers).unwrap().tags;
+            let tags: Vec<&str> = tags.iter().map(|tag| &**tag).collect();
+            assert_eq!(tags, expected);
+        }
     }
 
     #[test]
