@@ -61,6 +61,9 @@ pub struct Unique {
     pub until_processing: bool,
 }
 
+/// Names of a connection and a queue; `None` for the default ones.
+pub(crate) type Places = (Option<Box<str>>, Option<Box<str>>);
+
 /// Laravel's interfaces that decide on these facts.
 const SHOULD_QUEUE: &str = "Illuminate\\Contracts\\Queue\\ShouldQueue";
 pub(super) const SHOULD_BE_ENCRYPTED: &str = "Illuminate\\Contracts\\Queue\\ShouldBeEncrypted";
@@ -212,6 +215,19 @@ impl Manifest {
         }
     }
 
+    /// Connection and queue of the job with this command, as in its [`facts`](Self::facts).
+    ///
+    /// # Errors
+    ///
+    /// [`Missing`](super::Missing), if only PHP can know.
+    pub(crate) fn places(&self, command: &Value) -> Result<Places> {
+        let graph = Graph::new(command);
+        let subject = self.subject(command, &graph, UnixSeconds(0))?;
+        let entry = self.entry(&subject.object.class);
+        let (name, class) = entry.ok_or_else(|| unknown_class(self, &subject.object.class))?;
+        subject.places(name, class)
+    }
+
     /// The lock that the job with this command holds while it is queued; `None` if its class is not unique.
     ///
     /// # Errors
@@ -243,22 +259,6 @@ impl Manifest {
         Ok(self.unique(&job.into())?.is_some())
     }
 
-    pub(super) fn subject<'a>(
-        &'a self,
-        command: &'a Value,
-        graph: &'a Graph<'a>,
-        now: UnixSeconds,
-    ) -> Result<Subject<'a>> {
-        let Value::Object(object) = command else {
-            let what = "the command is no object, and only PHP can know of it";
-            return Err(missing("a job", what));
-        };
-        let version = self.version();
-        Ok(Subject {
-            manifest: self,
-            object,
-            graph,
-            answers: &NO_ANSWERS,
     /// Says whether methods of a job's class, or of the class in its wrapper, choose its group on SQS.
     ///
     /// # Errors
@@ -278,6 +278,22 @@ impl Manifest {
         Ok(())
     }
 
+    pub(super) fn subject<'a>(
+        &'a self,
+        command: &'a Value,
+        graph: &'a Graph<'a>,
+        now: UnixSeconds,
+    ) -> Result<Subject<'a>> {
+        let Value::Object(object) = command else {
+            let what = "the command is no object, and only PHP can know of it";
+            return Err(missing("a job", what));
+        };
+        let version = self.version();
+        Ok(Subject {
+            manifest: self,
+            object,
+            graph,
+            answers: &NO_ANSWERS,
             version: version.map_err(|error| missing(&self.laravel, &error.to_string()))?,
             now,
         })
@@ -364,17 +380,7 @@ impl Subject<'_> {
         };
         let display_name = self.display_name(class)?;
         let display_name = display_name.unwrap_or_else(|| name.as_str().into());
-        let own_queue = self.limit(class, "queue")?;
-        let names = || {
-            let own = std::iter::once(name.as_str());
-            let rest = class
-                .parents
-                .iter()
-                .chain(&class.interfaces)
-                .chain(&class.uses);
-            own.chain(rest.map(String::as_str))
-        };
-        let (connection, queue) = self.manifest.route(names, own_queue.as_str());
+        let (connection, queue) = self.places(name.as_str(), class)?;
         let is_encrypted = self.since(8, 19) && class.implements(SHOULD_BE_ENCRYPTED)
             || self.since(8, 25) && is_true(&self.property(Some(class), "shouldBeEncrypted"));
         Ok(Facts {
@@ -382,14 +388,29 @@ impl Subject<'_> {
             envelope,
             is_encrypted,
             unique: self.unique(class)?,
-            connection: self.place("connection", &self.limit(class, "connection")?, connection)?,
-            queue: self.place("queue", &own_queue, queue)?,
+            connection,
+            queue,
             delay: self.delay(&self.limit(class, "delay")?)?,
             batch_id: self.batch_id(Some(class)),
             is_queued: class.implements(SHOULD_QUEUE),
             is_queueable: class.is_queueable(),
             class: name,
         })
+    }
+
+    /// Connection and queue of a job of this class.
+    fn places(&self, name: &str, class: &Class) -> Result<Places> {
+        let own_queue = self.limit(class, "queue")?;
+        let names = || {
+            let rest = class.parents.iter().chain(&class.interfaces);
+            let rest = rest.chain(&class.uses).map(String::as_str);
+            std::iter::once(name).chain(rest)
+        };
+        let (connection, queue) = self.manifest.route(names, own_queue.as_str());
+        Ok((
+            self.place("connection", &self.limit(class, "connection")?, connection)?,
+            self.place("queue", &own_queue, queue)?,
+        ))
     }
 
     /// Fails if code of the class has to run before its jobs are pushed.
@@ -435,6 +456,17 @@ impl Subject<'_> {
                 "its method `uniqueVia()` chooses a cache store, and only PHP can run it",
             ));
         }
+        // PHP would not hear of these answers, and so free another lock.
+        for (name, exists) in [
+            ("uniqueId", class.unique_id.is_some()),
+            ("displayName", class.display_name),
+        ] {
+            if !exists && self.answers.contains_key(name) {
+                let what =
+                    format!("it is unique and has no `{name}`, so its lock cannot depend on one");
+                return Err(self.missing(&what));
+            }
+        }
         let id = match &class.unique_id {
             Some(source) if source.method => self.method(class, "uniqueId")?,
             _ => self.property(Some(class), "uniqueId"),
@@ -456,17 +488,6 @@ impl Subject<'_> {
     }
 
     fn seconds(&self, value: &Value) -> Result<i64> {
-        // PHP would not hear of these answers, and so free another lock.
-        for (name, exists) in [
-            ("uniqueId", class.unique_id.is_some()),
-            ("displayName", class.display_name),
-        ] {
-            if !exists && self.answers.contains_key(name) {
-                let what =
-                    format!("it is unique and has no `{name}`, so its lock cannot depend on one");
-                return Err(self.missing(&what));
-            }
-        }
         match self.scalar("uniqueFor", value)? {
             Scalar::Null => Ok(0),
             Scalar::Int(seconds) => Ok(seconds),
@@ -848,27 +869,6 @@ mod tests {
     }
 
     #[test]
-    fn what_only_php_knows_is_said_so() {
-        let method = serde_json::json!({"$method": true});
-        let unique = serde_json::json!({"queued": true, "unique": true});
-        let array = Value::from(Array::default());
-        #[rustfmt::skip]
-        let rows: [(Json, Json, Properties, &str); 11] = [
-            (serde_json::json!({"display_name": true}), Json::Null, vec![], "its method `displayName()` must be asked"),
-            (serde_json::json!({"limits": {"retryUntil": method}}), Json::Null, vec![], "its method `retryUntil()` must be asked"),
-            (serde_json::json!({"limits": {"queue": method}}), Json::Null, vec![], "whether `queue` has an attribute is not known"),
-            (serde_json::json!({"limits": {"timeout": {"$php": "App\\X"}}}), Json::Null, vec![], "the default of `timeout` is known to PHP only"),
-            (serde_json::json!({"limits": {"debounceFor": 5}}), Json::Null, vec![], "the job is debounced"),
-            (serde_json::json!({"flags": {"queues_itself": true}}), Json::Null, vec![], "its method `queue()` pushes the job"),
-            (serde_json::json!({"flags": {"prepares_for_dispatch": true}}), Json::Null, vec![], "its method `prepareForDispatch()` must be asked"),
-            (serde_json::json!({"flags": unique, "unique_via": true}), Json::Null, vec![], "its method `uniqueVia()` chooses"),
-            (serde_json::json!({"interfaces": []}), Json::Null, vec![], "the manifest was written by an older artisand"),
-            (serde_json::json!({}), Json::Null, vec![("timeout", array)], "`timeout` is an array"),
-            (serde_json::json!({}), Json::Null, vec![("queue", Value::from(5))], "`queue` is an int"),
-        ];
-        for (class, more, properties, expected) in rows {
-            let more = if more.is_null() {
-    #[test]
     fn a_lock_depends_on_no_answer_that_php_does_not_know() {
         let flags = serde_json::json!({"queued": true, "unique": true});
         let bare = serde_json::json!({"flags": flags});
@@ -889,6 +889,27 @@ mod tests {
         }
     }
 
+    #[test]
+    fn what_only_php_knows_is_said_so() {
+        let method = serde_json::json!({"$method": true});
+        let unique = serde_json::json!({"queued": true, "unique": true});
+        let array = Value::from(Array::default());
+        #[rustfmt::skip]
+        let rows: [(Json, Json, Properties, &str); 11] = [
+            (serde_json::json!({"display_name": true}), Json::Null, vec![], "its method `displayName()` must be asked"),
+            (serde_json::json!({"limits": {"retryUntil": method}}), Json::Null, vec![], "its method `retryUntil()` must be asked"),
+            (serde_json::json!({"limits": {"queue": method}}), Json::Null, vec![], "whether `queue` has an attribute is not known"),
+            (serde_json::json!({"limits": {"timeout": {"$php": "App\\X"}}}), Json::Null, vec![], "the default of `timeout` is known to PHP only"),
+            (serde_json::json!({"limits": {"debounceFor": 5}}), Json::Null, vec![], "the job is debounced"),
+            (serde_json::json!({"flags": {"queues_itself": true}}), Json::Null, vec![], "its method `queue()` pushes the job"),
+            (serde_json::json!({"flags": {"prepares_for_dispatch": true}}), Json::Null, vec![], "its method `prepareForDispatch()` must be asked"),
+            (serde_json::json!({"flags": unique, "unique_via": true}), Json::Null, vec![], "its method `uniqueVia()` chooses"),
+            (serde_json::json!({"interfaces": []}), Json::Null, vec![], "the manifest was written by an older artisand"),
+            (serde_json::json!({}), Json::Null, vec![("timeout", array)], "`timeout` is an array"),
+            (serde_json::json!({}), Json::Null, vec![("queue", Value::from(5))], "`queue` is an int"),
+        ];
+        for (class, more, properties, expected) in rows {
+            let more = if more.is_null() {
                 serde_json::json!({})
             } else {
                 more

@@ -10,13 +10,16 @@ use crate::payload::Payload;
 use crate::php::Object;
 use crate::queue::{Push, QueueName};
 
-/// A closure that dispatches this job, on the queue of the job.
+/// A closure that dispatches this job, on the queue of the job if it can be told without PHP.
 pub(super) fn by_php(app: &App, object: Object, options: &Options) -> Result<Ready, DispatchError> {
     let (services, now) = (&app.services, app.services.clock.now());
     let class = object.class.clone();
-    let known = draft::manifest(services)?.class(&class);
+    let manifest = draft::manifest(services)?;
+    let known = manifest.class(&class);
     let (command, rest) = command(app, object, options)?;
-    let (connection, destination) = draft::destination(services, options.connection.as_deref())?;
+    let (own_connection, own_queue) = manifest.places(&command.value).unwrap_or_default();
+    let connection = options.connection.as_deref().or(own_connection.as_deref());
+    let (connection, destination) = draft::destination(services, connection)?;
     let hand_over = HandOver {
         services,
         connection,
@@ -27,7 +30,7 @@ pub(super) fn by_php(app: &App, object: Object, options: &Options) -> Result<Rea
     };
     let payload = hand_over.dispatches(command.bytes, &app.inherited);
     let payload = payload.map_err(|error| DispatchError::OnlyPhp(error.into()))?;
-    let queue = options.queue.as_deref();
+    let queue = options.queue.as_deref().or(own_queue.as_deref());
     let queue = queue.unwrap_or(destination.default_queue.as_str());
     let read = Payload::parse(&payload).map_err(DispatchError::unfit)?;
     Ok(Ready {

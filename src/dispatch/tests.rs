@@ -13,6 +13,7 @@ use super::{Dispatch, DispatchError, Pending};
 use crate::app::Manifest;
 use crate::cache::{Cache, FileStore, FileStoreOptions, Stores};
 use crate::handler::{BoxError, BoxFuture, Fields, Hooks, RunsHooks, Services};
+use crate::payload::Encrypter;
 use crate::php::{ClassName, Object};
 use crate::queue::faulty::{Fault, Server};
 use crate::queue::{Connections, Destination, MemoryQueue, QueueName};
@@ -287,4 +288,30 @@ async fn a_push_that_is_given_up_leaves_no_lock_without_its_job() {
     // Passes once all tasks wait.
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(server.sizes().await.pending, 1);
+}
+
+#[tokio::test]
+async fn a_closure_that_dispatches_a_job_is_on_the_queue_of_the_job() {
+    let mut class = queued("job", &["queue"]);
+    class["limits"]["queue"] = "mail".into();
+    class["flags"]["queues_itself"] = true.into();
+    let mut services = services("13.31.0", &json!({"classes": {"App\\Job": class}}));
+    let key = "k".repeat(32);
+    let encrypter = Encrypter::new(services.version, &key, "AES-256-CBC");
+    services.encrypter = Some(Arc::new(encrypter.unwrap()));
+    let dispatch = Dispatch::of_services(services);
+    let job = |queue: Option<&str>| {
+        let mut job = object("App\\Job");
+        if let Some(queue) = queue {
+            job.set("queue", queue);
+        }
+        dispatch.object(job).by_php()
+    };
+    for (job, queue) in [
+        (job(None), "mail"),
+        (job(Some("own")), "own"),
+        (job(Some("own")).on_queue("other"), "other"),
+    ] {
+        assert_eq!(job.prepare().await.unwrap().queue().as_str(), queue);
+    }
 }
