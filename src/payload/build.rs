@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use serde_json::value::RawValue;
 
-use super::json::{write_json_float, write_json_text, write_unescaped_text};
+use super::json::{JsonError, write_json, write_json_float, write_json_text, write_unescaped_text};
 use super::{CALL_QUEUED_HANDLER, JobId, JobUuid, Version};
 use crate::php::Value;
 use crate::time::{Micros, UnixSeconds};
@@ -147,6 +147,9 @@ pub enum BuildError {
         /// Class of the command.
         class: Box<str>,
     },
+    /// The data of a string job is JSON that PHP does not read.
+    #[error("PHP does not read the job's data: {0}")]
+    Data(Box<str>),
 }
 
 impl Scalar {
@@ -336,8 +339,8 @@ impl NewPayload {
     fn data(&self, version: Version, json: &mut Fields) -> Result<(), BuildError> {
         let (class, command, batch_id) = match &self.data {
             NewData::Method { data, .. } => {
-                json.raw("data", data.get());
-                return Ok(());
+                let written = json.json("data", data.get());
+                return written.map_err(|error| BuildError::Data(error.to_string().into()));
             }
             NewData::Command {
                 class,
@@ -423,6 +426,12 @@ impl Fields {
             value.write_json(&mut self.out, self.write_text);
         }
         self.out.push(']');
+    }
+
+    /// Writes JSON of another program as PHP would.
+    fn json(&mut self, name: &str, json: &str) -> Result<(), JsonError> {
+        self.name(name);
+        write_json(&mut self.out, json, self.write_text)
     }
 
     fn raw(&mut self, name: &str, json: &str) {
@@ -607,6 +616,27 @@ mod tests {
             String::from_utf8(bytes).unwrap(),
             r#"{"uuid":"6f1d2c1e-3a77-4b0e-9d55-0f4f0c6f2b11","displayName":"App\\Jobs\\SendReceipt","job":"App\\Legacy@run","maxTries":null,"maxExceptions":null,"failOnTimeout":false,"backoff":null,"timeout":null,"data":[1],"createdAt":1760000000,"delay":null}"#
         );
+    }
+
+    #[test]
+    fn the_data_of_a_string_job_is_as_php_writes_it() {
+        let data = r#"{"a/b": [1.0, 2.50, 1e25, -0.0, 18446744073709551615, []], "\u00e4": "ä\u2028 ", "n": {"x": null, "y": true}}"#;
+        let draft = |version: &str| {
+            let draft = NewPayload {
+                data: NewData::Method {
+                    job: "A".into(),
+                    data: RawValue::from_string(data.to_owned()).unwrap(),
+                },
+                ..draft()
+            };
+            String::from_utf8(draft.to_bytes(version.parse().unwrap()).unwrap()).unwrap()
+        };
+        let numbers = r#""data":{"a\/b":[1,2.5,1.0e+25,-0,18446744073709551615,[]],"#;
+        let rest = r#" ","n":{"x":null,"y":true}}"#;
+        let new = format!(r#"{numbers}"ä":"ä\u2028{rest}"#);
+        assert!(draft("13.31.0").contains(&new), "{}", draft("13.31.0"));
+        let old = format!(r#"{numbers}"\u00e4":"\u00e4\u2028{rest}"#);
+        assert!(draft("8.0.0").contains(&old), "{}", draft("8.0.0"));
     }
 
     #[test]

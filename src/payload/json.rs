@@ -488,6 +488,66 @@ fn plain_len(bytes: &[u8]) -> usize {
     len + rest.take_while(|byte| !is_special(**byte)).count()
 }
 
+/// Writes a text of JSON once more, as PHP's `json_encode` would: `1.0` is `1`, and strings are what `write_text` makes of
+/// them.
+pub(super) fn write_json(
+    out: &mut String,
+    json: &str,
+    write_text: fn(&mut String, &str),
+) -> Result<(), JsonError> {
+    let mut reader = Reader::new(json.as_bytes())?;
+    write_value(&mut reader, out, write_text)?;
+    reader.end()
+}
+
+fn write_value(
+    reader: &mut Reader<'_>,
+    out: &mut String,
+    write_text: fn(&mut String, &str),
+) -> Result<(), JsonError> {
+    let (_, start) = (reader.peek(), reader.pos);
+    match reader.token()? {
+        Token::Text(text) => write_text(out, text),
+        Token::Float(value) => {
+            let source = &reader.text[start..reader.pos];
+            // PHP has no whole numbers beyond 64 bits with a sign, but a handler may.
+            if source.contains(['.', 'e', 'E']) || source == "-0" {
+                write_json_float(out, value);
+            } else {
+                out.push_str(source);
+            }
+        }
+        Token::Array => {
+            out.push('[');
+            let length = out.len();
+            reader.elements(|reader| {
+                if out.len() > length {
+                    out.push(',');
+                }
+                write_value(reader, out, write_text)
+            })?;
+            out.push(']');
+        }
+        Token::Object => {
+            out.push('{');
+            let length = out.len();
+            reader.members(|reader, name| {
+                if out.len() > length {
+                    out.push(',');
+                }
+                write_text(out, &name);
+                out.push(':');
+                write_value(reader, out, write_text)
+            })?;
+            out.push('}');
+        }
+        Token::Null | Token::Bool(_) | Token::Int(_) => {
+            out.push_str(&reader.text[start..reader.pos]);
+        }
+    }
+    Ok(())
+}
+
 /// Writes a number as PHP's `json_encode` does: without a zero fraction.
 pub(super) fn write_json_float(out: &mut String, value: f64) {
     // `d:1.0E+25;`: the same digits, with a small e.
