@@ -77,19 +77,24 @@ impl LogContext {
     /// Entries beyond the limit are left out as a whole, and `"$omitted"` gives
     /// their number. Values have the forms of [`php::json`](crate::php::json).
     pub fn to_json(&self, limit: usize) -> String {
+        // A hostile context may have very many entries that are read in vain.
+        const MOST_IN_VAIN: usize = 16;
         let mut json = String::from("{");
-        let mut omitted = 0;
+        let (mut omitted, mut in_vain) = (0, 0);
         for (key, text) in &self.data.0 {
             let left = limit.saturating_sub(json.len());
             // JSON text is hardly ever shorter than half of the serialized text.
             let is_long = key.len() + text.len() / 2 > left;
-            let entry = (!is_long).then(|| entry(key, text)).flatten();
-            match entry.filter(|entry| entry.len() <= left) {
-                Some(entry) => {
-                    json.push_str(if json.len() > 1 { "," } else { "" });
-                    json.push_str(&entry);
-                }
-                None => omitted += 1,
+            if is_long || in_vain == MOST_IN_VAIN {
+                omitted += 1;
+                continue;
+            }
+            if let Some(entry) = entry(key, text, left) {
+                json.push_str(if json.len() > 1 { "," } else { "" });
+                json.push_str(&entry);
+            } else {
+                omitted += 1;
+                in_vain += 1;
             }
         }
         if omitted > 0 {
@@ -138,12 +143,13 @@ impl LogContext {
     }
 }
 
-/// A member of a JSON object; `None` if the value cannot be read.
-fn entry(key: &str, text: &str) -> Option<String> {
-    let value = Value::from_bytes(text.as_bytes()).ok()?.to_json();
+/// A member of a JSON object; `None` if the value cannot be read, or the member has more than `limit` bytes.
+fn entry(key: &str, text: &str, limit: usize) -> Option<String> {
     let mut entry = serde_json::to_string(key).ok()?;
     entry.push(':');
-    entry.push_str(&value);
+    let left = limit.checked_sub(entry.len())?;
+    let value = Value::from_bytes(text.as_bytes()).ok()?;
+    entry.push_str(&value.to_json_within(left)?);
     Some(entry)
 }
 

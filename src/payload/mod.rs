@@ -696,6 +696,18 @@ mod tests {
     }
 
     #[test]
+    fn entries_of_the_log_context_are_read_in_vain_only_a_few_times() {
+        let entries = |wrong: usize| {
+            let wrong = (0..wrong).map(|i| format!(r#""{i}":"s:9:","#));
+            let json = format!(r#"{{{}"tenant":"i:7;"}}"#, wrong.collect::<String>());
+            let json = format!(r#"{{"job":"A","illuminate:log:context":{{"data":{json}}}}}"#);
+            parse(&json).context.unwrap().to_json(1000)
+        };
+        assert_eq!(entries(15), r#"{"tenant":7,"$omitted":15}"#);
+        assert_eq!(entries(16), r#"{"$omitted":17}"#);
+    }
+
+    #[test]
     fn the_last_of_duplicate_fields_counts_as_in_php() {
         assert_eq!(&*parse(r#"{"job":"A","job":"B"}"#).job, "B");
     }

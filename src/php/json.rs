@@ -163,6 +163,15 @@ impl Value {
         writer.value(self);
         writer.finish()
     }
+
+    /// The same; `None` if it has more than `limit` bytes, beyond which nothing is expanded.
+    pub(crate) fn to_json_within(&self, limit: usize) -> Option<String> {
+        let graph = Graph::new(self);
+        let mut writer = Writer::new(&graph);
+        writer.limit = limit;
+        writer.value(self);
+        Some(writer.finish()).filter(|json| json.len() <= limit)
+    }
 }
 
 /// Writes values of one graph, and text of the caller, into one JSON text.
@@ -180,6 +189,8 @@ pub struct Writer<'g, 'v> {
     pointers: usize,
     /// JSON pointer to the graph's root in the document.
     root: String,
+    /// Writing stops once the output is longer.
+    limit: usize,
 }
 
 /// The state of writing a container.
@@ -207,6 +218,7 @@ impl<'g, 'v> Writer<'g, 'v> {
             expanded: 0,
             expanded_bytes: 0,
             pointers: 0,
+            limit: usize::MAX,
         }
     }
 
@@ -250,7 +262,7 @@ impl<'g, 'v> Writer<'g, 'v> {
     pub fn value(&mut self, value: &'v Value) {
         let mut frames: Vec<Frame<'v>> = Vec::new();
         let mut next = Some(value);
-        while let Some(value) = next {
+        while let Some(value) = next.filter(|_| self.out.len() <= self.limit) {
             let inside_expansion = frames.last().is_some_and(|frame| frame.is_expansion);
             let is_expansion = inside_expansion || is_reference(value);
             let before = self.out.len();
@@ -661,6 +673,22 @@ mod tests {
             "{} bytes",
             text.len()
         );
+    }
+
+    #[test]
+    fn nothing_is_expanded_beyond_a_limit() {
+        let references: Vec<String> = (1..500).map(|i| format!("i:{i};R:2;")).collect();
+        let text = format!("a:500:{{i:0;a:1:{{i:0;i:7;}}{}}}", references.concat());
+        let value = Value::from_bytes(text.as_bytes()).unwrap();
+        let whole = value.to_json();
+        assert_eq!(value.to_json_within(whole.len()).as_ref(), Some(&whole));
+        assert_eq!(value.to_json_within(whole.len() - 1), None);
+        let graph = Graph::new(&value);
+        let mut writer = Writer::new(&graph);
+        writer.limit = 100;
+        writer.value(&value);
+        let written = writer.finish().len();
+        assert!((101..110).contains(&written), "{written} bytes");
     }
 
     #[test]
