@@ -101,11 +101,13 @@ impl std::fmt::Debug for Laravel {
 }
 
 /// Settings for which a manifest may name a variable.
-const SECRETS: [&str; 5] = [
+const SECRETS: [&str; 7] = [
     "password",
     "sentinel_password",
     "url",
     "key",
+    "secret",
+    "token",
     "previous_keys",
 ];
 

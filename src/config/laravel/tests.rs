@@ -340,6 +340,37 @@ fn the_encrypter_is_the_one_laravel_makes() {
     assert!(error.contains("set APP_KEY in the environment"), "{error}");
 }
 
+#[test]
+fn the_secret_of_sqs_is_looked_up_for_a_manifest_without_secrets() {
+    let named = |name: &str| json!({"$env": name});
+    let sqs = json!({"driver": "sqs", "key": named("ID"), "secret": named("KEY"), "token": named("TOKEN")});
+    let mut app = laravel("13.0", json!({"queue": {"connections": {"sqs": sqs}}}));
+    app.env = Arc::new(|name| Some(format!("of {name}")));
+    let QueuePlace::Sqs { queue } = app.queue("sqs", None).unwrap().place else {
+        panic!("another driver");
+    };
+    let key = queue.key.unwrap();
+    let found = (&*key.id, &*key.secret, key.token.as_deref());
+    assert_eq!(found, ("of ID", "of KEY", Some("of TOKEN")));
+}
+
+#[test]
+fn secrets_that_the_manifest_leaves_out_are_those_that_are_looked_up() {
+    let exporter = include_str!("../../../php-interop/manifest.php");
+    let (_, list) = exporter.split_once("const KEYS = '/^(").unwrap();
+    let (list, _) = list.split_once(")$'").unwrap();
+    // Nothing here reads these.
+    let unread = ["passwd", "pwd", "passphrase", "auth", "sasl", "credentials"];
+    let mut names: Vec<&str> = list.split('|').collect();
+    names.retain(|name| !unread.contains(name));
+    // By other rules of the exporter: what ends with `_password`, and URLs that hold one.
+    names.extend(["sentinel_password", "url"]);
+    let mut known = SECRETS.to_vec();
+    names.sort_unstable();
+    known.sort_unstable();
+    assert_eq!(names, known);
+}
+
 #[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn the_store_of_failed_jobs_is_the_one_laravel_takes() {
