@@ -2,6 +2,7 @@
 //!
 //! The rules and their examples are in `docs/protocol/app-config.md` 2 and 3.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 
@@ -33,14 +34,18 @@ pub struct EnvError {
 }
 
 impl EnvFile {
-    /// Reads a file's text; `real` looks up the process environment, for `${NAME}`.
+    /// Reads a file; `real` looks up the process environment, for `${NAME}`. What is not UTF-8 becomes question marks.
     ///
     /// # Errors
     ///
     /// The first entry that phpdotenv refuses, too: Laravel does not start with such a file. Or the one at which
     /// references have made more than 16 MB.
-    pub fn parse(text: &str, real: impl Fn(&str) -> Option<String>) -> Result<Self, EnvError> {
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    pub fn parse(
+        file: &(impl AsRef<[u8]> + ?Sized),
+        real: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, EnvError> {
+        let text = utf8(file.as_ref());
+        let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         let mut values: HashMap<String, String> = HashMap::new();
         let mut room = MOST_REFERRED;
         for (line, entry) in entries(text) {
@@ -104,6 +109,19 @@ pub fn cast(raw: &str) -> Option<String> {
         }
     }
     Some(raw.to_owned())
+}
+
+/// The text as PHP's `mb_convert_encoding` makes it.
+fn utf8(bytes: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return text.into();
+    }
+    let chunks = bytes.utf8_chunks();
+    let parts = chunks.flat_map(|chunk| {
+        let replacement = if chunk.invalid().is_empty() { "" } else { "?" };
+        [chunk.valid(), replacement]
+    });
+    parts.collect()
 }
 
 /// Entries with the number of their first line; a double-quoted value may span lines.
@@ -302,6 +320,9 @@ mod tests {
         for (text, expected) in rows {
             assert_eq!(read(text).unwrap().as_deref(), expected, "{text:?}");
         }
+        let latin: &[u8] = b"# caf\xe9\nA=\xe2\x82\xe9\"x\xff\xf0\x9f\x98";
+        let file = EnvFile::parse(latin, |_| None).unwrap();
+        assert_eq!(file.get("A"), Some("??\"x??"));
         for text in [
             "A=a b",
             "A=\"a\" b",

@@ -20,14 +20,20 @@ impl Config {
         self.read_manifest()?;
         let source = self.source()?;
         match source {
-            Some(Source::Env) => return self.learn_from_environment(source),
+            Some(Source::Env) => {
+                self.learn_from_environment(source);
+                return Ok(());
+            }
             Some(Source::Manifest) if self.manifest.is_none() => return Err(Error::NoManifest),
             Some(Source::Manifest) => {}
             Some(Source::Php) | None if !may_ask_php => {
                 self.is_php_unasked = self.app_to_ask().is_some();
             }
             Some(Source::Php) | None => match self.ask_php() {
-                Some(Ok(answer)) => return self.learn_from_php(&answer),
+                Some(Ok(answer)) => {
+                    self.learn_from_php(&answer);
+                    return Ok(());
+                }
                 Some(Err(failed)) => {
                     // Where PHP is only looked for, it may be missing.
                     let is_meant = source.is_some() || self.names_php();
@@ -53,6 +59,7 @@ impl Config {
             Some((path, manifest)) => self.learn_from(&manifest, Origin::Manifest(path)),
             None => self.learn_from_environment(source),
         }
+        Ok(())
     }
 
     /// Where the settings are to come from, if that is said.
@@ -129,16 +136,16 @@ impl Config {
         Some(answer)
     }
 
-    fn learn_from_php(&mut self, answer: &Manifest) -> Result<(), Error> {
+    fn learn_from_php(&mut self, answer: &Manifest) {
         let cached = answer.paths.config_cache.clone();
-        self.learn_from(answer, Origin::Php { cached })
+        self.learn_from(answer, Origin::Php { cached });
     }
 
     /// Takes the settings that PHP said, now or when it wrote the manifest.
-    fn learn_from(&mut self, facts: &Manifest, origin: Origin) -> Result<(), Error> {
+    fn learn_from(&mut self, facts: &Manifest, origin: Origin) {
         let paths = &facts.paths;
         let base = self.base().unwrap_or_else(|| paths.base.clone());
-        self.read_env_of(&base)?;
+        self.read_env_of(&base);
         // An app that was moved took its storage with it.
         let storage = match paths.storage.strip_prefix(&paths.base) {
             Ok(inside) => base.join(inside),
@@ -168,23 +175,51 @@ impl Config {
             env: self.env_lookup(),
             redis: self.redis_table(),
         });
-        Ok(())
     }
 
     /// Reads the `.env` of an app whose directory nothing but PHP or a manifest says: secrets are there.
-    fn read_env_of(&mut self, base: &Path) -> Result<(), Error> {
+    fn read_env_of(&mut self, base: &Path) {
         if self.app.is_none() && base.is_dir() {
-            self.env_file = Arc::new(read_env_file(base, &self.process)?);
+            self.read_env(base);
         }
+    }
+
+    /// Reads the `.env` in a directory.
+    pub(super) fn read_env(&mut self, base: &Path) {
+        match read_env_file(base, &self.process) {
+            Ok(file) => self.env_file = Arc::new(file),
+            Err(mistake) => self.env_mistake = Some(mistake),
+        }
+    }
+
+    /// Decides what a mistake in `.env` means, now that it is known where the settings come from.
+    ///
+    /// # Errors
+    ///
+    /// The mistake, where Laravel would not start with it, either.
+    pub(super) fn judge_env(&mut self) -> Result<(), Error> {
+        let Some(mistake) = self.env_mistake.take() else {
+            return Ok(());
+        };
+        let real = |name: &str| self.process.get(name).cloned();
+        let cached = || app::cached_config_path(&self.base()?, real);
+        let is_unread = self.source()? != Some(Source::Env) && cached().is_some();
+        let is_unreadable = matches!(&mistake, Error::Read { source, .. }
+            if source.kind() == std::io::ErrorKind::PermissionDenied);
+        let is_of_php = self.laravel.as_ref().is_some_and(Laravel::is_of_php);
+        if !is_unread && !is_unreadable && !is_of_php {
+            return Err(mistake);
+        }
+        self.ignored_env = Some(crate::shown::with_causes(&mistake));
         Ok(())
     }
 
     /// Takes the settings that the process environment and `.env` say.
-    fn learn_from_environment(&mut self, source: Option<Source>) -> Result<(), Error> {
+    fn learn_from_environment(&mut self, source: Option<Source>) {
         let Some(base) = self.base() else {
-            return Ok(());
+            return;
         };
-        self.read_env_of(&base)?;
+        self.read_env_of(&base);
         let of_manifest = || Some(self.manifest.as_ref()?.1.laravel.clone());
         let laravel = app::framework_version(&base)
             .or_else(of_manifest)
@@ -222,7 +257,6 @@ impl Config {
             env: self.env_lookup(),
             redis: self.redis_table(),
         });
-        Ok(())
     }
 
     fn env_lookup(&self) -> EnvLookup {
@@ -256,22 +290,19 @@ fn move_paths(value: &mut Value, from: &Path, to: &Path) {
     }
 }
 
-pub(super) fn read_env_file(
-    app: &Path,
-    process: &BTreeMap<String, String>,
-) -> Result<EnvFile, Error> {
+fn read_env_file(app: &Path, process: &BTreeMap<String, String>) -> Result<EnvFile, Error> {
     let named = process
         .get("APP_ENV")
         .map(|env| app.join(format!(".env.{env}")))
         .filter(|path| path.exists());
     let path = named.unwrap_or_else(|| app.join(".env"));
-    let text = match std::fs::read_to_string(&path) {
-        Ok(text) => text,
+    let bytes = match std::fs::read(&path) {
+        Ok(bytes) => bytes,
         // Laravel does without it, too.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(EnvFile::default()),
         Err(source) => return Err(Error::Read { path, source }),
     };
-    EnvFile::parse(&text, |name| process.get(name).cloned())
+    EnvFile::parse(&bytes, |name| process.get(name).cloned())
         .map_err(|source| Error::Env { path, source })
 }
 

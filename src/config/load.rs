@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::file::File;
-use super::learn::read_env_file;
 use super::place::place;
 use super::{Config, DEFAULT_FILE, Error, read, routing};
 use crate::app;
@@ -92,7 +91,7 @@ impl Config {
         let found = named.or_else(|| config.app_here());
         // Paths in the app's configuration are made from it.
         config.app = found.map(|app| std::path::absolute(&app).unwrap_or(app));
-        if let Some(base) = &config.app {
+        if let Some(base) = config.app.clone() {
             if !base.is_dir() {
                 return Err(match &config.file.app {
                     Some(of_file) if app.is_none() => Error::Toml {
@@ -109,10 +108,12 @@ impl Config {
                     },
                 });
             }
-            config.env_file = Arc::new(read_env_file(base, &config.process)?);
+            config.read_env(&base);
         }
-        config.learn(may_ask_php)?;
-        Ok(config)
+        let learned = config.learn(may_ask_php);
+        // A mistake in `.env` is why PHP does not say the settings, if it is one.
+        config.judge_env()?;
+        learned.map(|()| config)
     }
 
     /// The app's directory as a configuration file says it, else the current one if it is an app's.

@@ -92,6 +92,10 @@ pub struct Config {
     /// The app's directory.
     pub app: Option<PathBuf>,
     env_file: Arc<EnvFile>,
+    /// What is wrong with `.env`, until it is known whether that matters.
+    env_mistake: Option<Error>,
+    /// Why nothing is taken from `.env`.
+    ignored_env: Option<String>,
     /// What is known of the app.
     laravel: Option<Laravel>,
     manifest: Option<(PathBuf, Manifest)>,
@@ -189,6 +193,11 @@ impl Config {
     /// Why PHP did not say the app's settings, which are now those of the manifest.
     pub fn php_failure(&self) -> Option<&str> {
         self.php_failure.as_deref()
+    }
+
+    /// Why nothing is taken from `.env`, as Laravel takes nothing from it, either.
+    pub fn ignored_env(&self) -> Option<&str> {
+        self.ignored_env.as_deref()
     }
 
     /// Facts about the app's classes: what PHP has told now, or else the manifest.

@@ -115,6 +115,38 @@ handler = { exec = ["x"], env = { TOKEN = "hunter2" }, persistent = true }
 }
 
 #[test]
+fn a_mistake_in_env_counts_where_laravel_reads_the_file() {
+    let app = tempfile::tempdir().unwrap();
+    std::fs::write(app.path().join(".env"), "A=1\nB=a b").unwrap();
+    let load = |settings: &str| {
+        let process = [("ARTISAND_SETTINGS".to_owned(), settings.to_owned())];
+        let config = Config::load(None, Some(app.path()), process);
+        let config = config.map_err(|error| with_causes(&error))?;
+        Ok::<_, String>(config.ignored_env().unwrap_or_default().to_owned())
+    };
+    assert!(load("").unwrap_err().contains("line 2"));
+    std::fs::create_dir_all(app.path().join("bootstrap/cache")).unwrap();
+    std::fs::write(app.path().join("bootstrap/cache/config.php"), "<?php").unwrap();
+    assert!(load("").unwrap().contains("line 2"));
+    assert!(load("env").unwrap_err().contains("line 2"));
+    let elsewhere = tempfile::tempdir().unwrap();
+    let judged = |kind: std::io::ErrorKind, origin: Option<Origin>| {
+        let process = [("ARTISAND_SETTINGS".to_owned(), "env".to_owned())];
+        let mut config = Config::load(None, Some(elsewhere.path()), process).unwrap();
+        if let (Some(origin), Some(laravel)) = (origin, &mut config.laravel) {
+            laravel.origin = origin;
+        }
+        let (path, source) = (".env".into(), kind.into());
+        config.env_mistake = Some(Error::Read { path, source });
+        config.judge_env().map(|()| config.ignored_env.is_some())
+    };
+    let of_php = || Some(Origin::Php { cached: None });
+    assert!(judged(std::io::ErrorKind::PermissionDenied, None).unwrap());
+    assert!(judged(std::io::ErrorKind::TimedOut, None).is_err());
+    assert!(judged(std::io::ErrorKind::TimedOut, of_php()).unwrap());
+}
+
+#[test]
 fn mistakes_are_named_with_their_line() {
     let error = |toml: &str| router(&config(toml, &[]), &Registry::new()).unwrap_err();
     let unknown = error("\n[[map]]\njob = 'A'\nhandler = 'nope'\n");

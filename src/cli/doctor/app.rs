@@ -91,6 +91,13 @@ fn settings(config: &Config, laravel: &Laravel) -> Report {
     if let Some(why) = config.php_failure() {
         report.warn("settings", why, OTHERWISE_MANIFEST);
     }
+    if let Some(why) = config.ignored_env() {
+        report.warn(
+            "settings",
+            format!("nothing is taken from the app's environment file: {why}"),
+            "correct it, or let the user of artisand read it, if it says something that artisand needs",
+        );
+    }
     for note in &config.notes {
         report.warn(
             "settings",

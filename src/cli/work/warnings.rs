@@ -93,6 +93,13 @@ fn warn_of_app(config: &Config) {
             "PHP did not say the app's settings: they are those of the manifest"
         );
     }
+    if let Some(why) = config.ignored_env() {
+        tracing::warn!(
+            target: TARGET,
+            why,
+            "nothing is taken from the app's environment file"
+        );
+    }
     if config.manifest().is_none() {
         for note in &config.notes {
             tracing::warn!(
