@@ -148,9 +148,20 @@ impl Environment<'_> {
             "queue": self.env("REDIS_QUEUE", "default"),
             "retry_after": 90,
         });
+        let mut jobs = json!({
+            "driver": "database",
+            "connection": null,
+            "table": "jobs",
+            "queue": "default",
+            "retry_after": 90,
+        });
         if is_new {
             redis["connection"] = self.env("REDIS_QUEUE_CONNECTION", "default");
             redis["retry_after"] = self.env("REDIS_QUEUE_RETRY_AFTER", 90);
+            jobs["connection"] = self.env("DB_QUEUE_CONNECTION", Value::Null);
+            jobs["table"] = self.env("DB_QUEUE_TABLE", "jobs");
+            jobs["queue"] = self.env("DB_QUEUE", "default");
+            jobs["retry_after"] = self.env("DB_QUEUE_RETRY_AFTER", 90);
         }
         let database = self.env("DB_CONNECTION", self.default_database());
         let mut failed = json!({"database": database, "table": "failed_jobs"});
@@ -167,7 +178,7 @@ impl Environment<'_> {
             "default": self.env(variable, if is_new { "database" } else { "sync" }),
             "connections": {
                 "sync": {"driver": "sync"},
-                "database": {"driver": "database"},
+                "database": jobs,
                 "redis": redis,
             },
             "batching": {"database": database, "table": "job_batches"},
@@ -401,6 +412,29 @@ mod tests {
                 "config/queue.php, config/cache.php can only be read by PHP: settings are those of the environment",
             ]
         );
+    }
+
+    #[test]
+    fn jobs_in_a_database_are_where_variables_say() {
+        let env = [
+            ("DB_QUEUE_CONNECTION", "pgsql"),
+            ("DB_QUEUE_TABLE", "work"),
+            ("DB_QUEUE", "mail"),
+            ("DB_QUEUE_RETRY_AFTER", "30"),
+        ];
+        let usual = json!({"driver": "database", "connection": null, "table": "jobs", "queue": "default", "retry_after": 90});
+        let told = json!({"driver": "database", "connection": "pgsql", "table": "work", "queue": "mail", "retry_after": "30"});
+        for (version, env, expected) in [
+            ("11.0.0", &env[..], &told),
+            ("13.0.0", &[], &usual),
+            ("10.48.0", &env[..], &usual),
+        ] {
+            let (config, _) = config(Some(version), env, &[]);
+            assert_eq!(
+                config["queue"]["connections"]["database"], *expected,
+                "{version}"
+            );
+        }
     }
 
     #[test]
