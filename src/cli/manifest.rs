@@ -14,7 +14,7 @@ use crate::new_file;
 /// Arguments of `manifest`, as given.
 #[derive(Debug, clap::Args)]
 pub(super) struct ManifestArgs {
-    /// The app's PHP [default: `binary` under [php], else `ARTISAND_PHP`, else php]
+    /// The app's PHP [default: `ARTISAND_PHP`, else `binary` under [php], else php]
     #[arg(long, value_name = "PROGRAM")]
     php: Option<String>,
 
@@ -62,9 +62,12 @@ fn made(args: &ManifestArgs, global: &GlobalArgs) -> anyhow::Result<(Manifest, S
             source,
         })?,
     };
-    let program = |name: &String| vec![name.clone()];
-    let php = args.php.as_ref().map(program).or(of_file.php);
-    let php = php.or_else(|| std::env::var("ARTISAND_PHP").ok().as_ref().map(program));
+    let of_variable = || {
+        let named = std::env::var("ARTISAND_PHP").ok();
+        named.filter(|name| !name.is_empty())
+    };
+    let named = args.php.clone().or_else(of_variable);
+    let php = named.map(|name| vec![name]).or(of_file.php);
     let php = php.unwrap_or_default();
     let text = php::manifest(&php, &base, global.env.as_deref(), args.with_secrets)
         .map_err(config::Error::Php)?;

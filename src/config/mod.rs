@@ -339,14 +339,19 @@ impl Config {
 
     /// The program that is PHP, and its arguments.
     pub fn php_program(&self) -> Vec<String> {
+        if let Some(program) = self.php_of_variable() {
+            return vec![program.to_owned()];
+        }
         let set = self.file.php.binary.as_ref();
         let set = set.map(|binary| binary.get_ref().to_vec());
-        let of_environment = || {
-            let named = self.process.get("ARTISAND_PHP");
-            named.filter(|name| !name.is_empty()).cloned()
-        };
         set.filter(|command| !command.is_empty())
-            .unwrap_or_else(|| vec![of_environment().unwrap_or_else(|| php::PHP.to_owned())])
+            .unwrap_or_else(|| vec![php::PHP.to_owned()])
+    }
+
+    /// The PHP that the process environment names.
+    fn php_of_variable(&self) -> Option<&str> {
+        let named = self.process.get("ARTISAND_PHP").map(String::as_str);
+        named.filter(|name| !name.is_empty())
     }
 
     /// The app's program `artisan`, where PHP sees it; `None` if there is none.

@@ -42,9 +42,10 @@ impl Config {
         Err(Error::Program { place, problem })
     }
 
-    /// The PHP that `binary` names, if it cannot be started.
+    /// The PHP that `binary` names, if it is the one in use and cannot be started.
     pub(super) fn doubt_of_php(&self) -> Option<Doubt> {
-        let binary = self.file.php.binary.as_ref()?;
+        let binary = self.file.php.binary.as_ref();
+        let binary = binary.filter(|_| self.php_of_variable().is_none())?;
         let command = binary.get_ref().to_vec();
         let program = command.first().filter(|program| !program.is_empty())?;
         Some(Doubt {

@@ -166,6 +166,25 @@ fn mistakes_are_named_with_their_line() {
 }
 
 #[test]
+fn the_variable_names_php_before_the_file() {
+    let toml = "[php]\nbinary = ['php99', '-d']\n";
+    #[rustfmt::skip]
+    let rows = [
+        (toml, Some("php8.4"), vec!["php8.4"], false), ("", Some("php8.4"), vec!["php8.4"], false),
+        (toml, Some(""), vec!["php99", "-d"], true), (toml, None, vec!["php99", "-d"], true), ("", None, vec!["php"], false),
+    ];
+    for (toml, variable, expected, is_doubted) in rows {
+        let env: Vec<_> = variable
+            .map(|php| ("ARTISAND_PHP", php))
+            .into_iter()
+            .collect();
+        let config = config(toml, &env);
+        assert_eq!(config.php_program(), expected, "{variable:?}");
+        assert_eq!(config.doubt_of_php().is_some(), is_doubted, "{variable:?}");
+    }
+}
+
+#[test]
 fn an_app_that_is_too_old_for_php_processes_leaves_its_jobs() {
     let unmapped = |laravel: &str, more: &str| {
         let php = "[php]\napp = '/srv/app'\nbinary = '/opt/php/bin/php'\n";

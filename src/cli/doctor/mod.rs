@@ -60,7 +60,7 @@ pub(super) struct DoctorArgs {
     #[arg(long)]
     json: bool,
 
-    /// The app's PHP [default: `binary` under [php], else `ARTISAND_PHP`, else php]
+    /// The app's PHP [default: `ARTISAND_PHP`, else `binary` under [php], else php]
     #[arg(long, value_name = "PROGRAM")]
     php: Option<String>,
 
