@@ -285,6 +285,14 @@ impl serde::de::Error for Error {
         )
     }
 
+    fn unknown_variant(_: &str, expected: &'static [&'static str]) -> Self {
+        let names: Vec<String> = expected.iter().map(|name| format!("`{name}`")).collect();
+        Self::mismatch(
+            format!("one of {}", names.join(", ")),
+            "a name that is none of them",
+        )
+    }
+
     fn missing_field(field: &'static str) -> Self {
         // Since Laravel 9.4, properties equal to their class default are not written.
         Self::without_offset(Kind::Message(
@@ -341,5 +349,10 @@ mod tests {
             let error = Error::invalid_type(unexpected, &"x");
             assert_eq!(error.to_string(), format!("expected x, found {found}"));
         }
+        let error = Error::unknown_variant("secret", &["A", "B"]);
+        assert_eq!(
+            error.to_string(),
+            "expected one of `A`, `B`, found a name that is none of them"
+        );
     }
 }
