@@ -213,7 +213,7 @@ fn parse_value(value: &str, known: Known<'_>) -> Result<String, &'static str> {
         Some('"') => parse_double_quoted(&value[1..], known),
         Some(_) => {
             let end = value
-                .find(|c: char| c.is_whitespace() || c == '#')
+                .find(|c: char| is_blank(c) || c == '#')
                 .unwrap_or(value.len());
             only_comment(&value[end..])?;
             interpolate(&value[..end], known)
@@ -222,7 +222,7 @@ fn parse_value(value: &str, known: Known<'_>) -> Result<String, &'static str> {
 }
 
 fn only_comment(rest: &str) -> Result<(), &'static str> {
-    let rest = rest.trim_start();
+    let rest = rest.trim_start_matches(is_blank);
     if rest.is_empty() || rest.starts_with('#') {
         Ok(())
     } else {
@@ -315,6 +315,7 @@ mod tests {
             ("A=base64:abc/+d==", Some("base64:abc/+d==")), ("A=1\nA=2", Some("2")), ("A=(x)", Some("(x)")),
             ("A=1;2", Some("1;2")), ("A=x\"y\"z", Some("x\"y\"z")), ("C=c\nA=${C}d", Some("cd")),
             ("A=\"1\n2\"\nC=3", Some("1\n2")), ("A=\"\\${B}\"", Some("${B}")), ("export  A=1", Some("1")),
+            ("A=a\u{a0}b\u{2003}c", Some("a\u{a0}b\u{2003}c")), ("A=\u{3000}", Some("\u{3000}")),
             ("\u{feff}A=1", Some("1")), ("# A=1\nA=3", Some("3")), ("'A'=1", Some("1")),
         ];
         for (text, expected) in rows {
@@ -326,6 +327,7 @@ mod tests {
         for text in [
             "A=a b",
             "A=\"a\" b",
+            "A='a'\u{a0}",
             "A='it\\'s'",
             "A-B=1",
             "=1",
