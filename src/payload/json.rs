@@ -327,11 +327,7 @@ impl<'a> Reader<'a> {
             self.digits()?;
         }
         let text = &self.text[start..self.pos];
-        // PHP reads `-0` as a float.
-        if is_whole
-            && text != "-0"
-            && let Ok(value) = text.parse()
-        {
+        if is_whole && let Ok(value) = text.parse() {
             return Ok(Token::Int(value));
         }
         match text.parse::<f64>() {

@@ -14,7 +14,7 @@ use super::json::{JsonError, Reader, Token, write_json_float, write_json_text};
 
 /// A JSON value as PHP's `json_decode(.., true)` represents it.
 #[derive(Debug, Clone, PartialEq)]
-enum Json {
+pub(super) enum Json {
     Null,
     Bool(bool),
     Int(i64),
@@ -25,7 +25,7 @@ enum Json {
 
 /// Key of a PHP array: text that looks like an integer becomes an integer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Key {
+pub(super) enum Key {
     Int(i64),
     Text(String),
 }
@@ -41,7 +41,7 @@ impl Key {
 }
 
 impl Json {
-    fn read(reader: &mut Reader<'_>) -> Result<Self, JsonError> {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, JsonError> {
         Ok(match reader.token()? {
             Token::Null => Self::Null,
             Token::Bool(value) => Self::Bool(value),
@@ -169,8 +169,8 @@ mod tests {
              r#"{"u":"\u00e9","s":"a\/b","e":[],"f":1,"attempts":0,"nul":"\u0000*\u0000x"}"#),
             (r#"{"a":{"0":1,"1":2},"b":{"1":1},"n":12345678901234567890,"attempts":null}"#,
              r#"{"a":[1,2],"b":{"1":1},"n":1.2345678901234567e+19,"attempts":null}"#),
-            (r#"{"a":1,"b":2,"a":3,"x":[0.1,1e3,-0.0,true,"😀"]}"#,
-             r#"{"a":3,"b":2,"x":[0.1,1000,-0,true,"\ud83d\ude00"]}"#),
+            (r#"{"a":1,"b":2,"a":3,"x":[0.1,1e3,-0.0,-0,true,"😀"]}"#,
+             r#"{"a":3,"b":2,"x":[0.1,1000,-0,0,true,"\ud83d\ude00"]}"#),
         ];
         for (payload, expected) in rows {
             let text = for_retry(payload.as_bytes(), None).unwrap();

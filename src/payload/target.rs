@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::json::Reader;
+use super::retry::{Json, Key as JsonKey};
 use super::{Command, CommandLine, Data, Error, Payload};
 use crate::php::ClassName;
 use crate::php::json::Graph;
@@ -322,10 +324,8 @@ pub(crate) fn subject_of(payload: &Payload) -> Result<Value, Error> {
     let command = match (Command::of(payload)?, &payload.data) {
         (Some(command), _) => command,
         (None, Data::Json(data)) => {
-            let json = serde_json::from_str(data.get());
-            return Ok(from_json(
-                json.map_err(|error| Error::Json(error.to_string()))?,
-            ));
+            let mut reader = Reader::new(data.get().as_bytes())?;
+            return Ok(Json::read(&mut reader)?.into());
         }
         (None, Data::Command { .. }) => return Err(Error::Missing("object")),
     };
@@ -354,29 +354,25 @@ pub(crate) fn subject_of(payload: &Payload) -> Result<Value, Error> {
     graph.detached(subject).map_err(error)
 }
 
-/// Converts JSON to the arrays that PHP's `json_decode` makes of it.
-fn from_json(json: serde_json::Value) -> Value {
-    use serde_json::Value as Json;
-    match json {
-        Json::Null => Value::Null,
-        Json::Bool(value) => Value::Bool(value),
-        Json::Number(number) => match number.as_i64() {
-            Some(value) => Value::Int(value),
-            None => Value::from(number.as_f64().unwrap_or(f64::NAN)),
-        },
-        Json::String(text) => Value::from(text),
-        Json::Array(items) => Value::Array(items.into_iter().map(from_json).collect()),
-        Json::Object(members) => {
-            let pairs = members.into_iter().map(|(name, value)| {
-                let key = match name.parse::<i64>() {
-                    Ok(key) if key.to_string() == name => Key::Int(key),
-                    _ => Key::from(name.as_str()),
-                };
-                (key, from_json(value))
-            });
-            Value::Array(Array {
-                pairs: pairs.collect(),
-            })
+impl From<Json> for Value {
+    fn from(json: Json) -> Self {
+        match json {
+            Json::Null => Self::Null,
+            Json::Bool(value) => Self::Bool(value),
+            Json::Int(value) => Self::Int(value),
+            Json::Float(value) => Self::from(value),
+            Json::Text(text) => Self::from(text),
+            Json::Array(items) => {
+                let pairs = items.into_iter().map(|(key, value)| {
+                    let key = match key {
+                        JsonKey::Int(key) => Key::Int(key),
+                        JsonKey::Text(key) => Key::from(key.as_str()),
+                    };
+                    (key, value.into())
+                });
+                let pairs = pairs.collect();
+                Self::Array(Array { pairs })
+            }
         }
     }
 }
@@ -409,5 +405,26 @@ pub(super) fn subject<'v>(
             )
         }
         Target::Closure | Target::String { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_of_a_string_job_is_what_php_decodes() {
+        let subject = |data: &str| {
+            let payload = format!(r#"{{"job":"A","data":{data}}}"#);
+            let payload = Payload::parse(payload.as_bytes()).unwrap();
+            subject_of(&payload).unwrap()
+        };
+        let found = subject(r#"{"b":-0,"a":-0.0,"5":[12345678901234567890,null]}"#);
+        assert_eq!(
+            String::from_utf8(found.to_bytes()).unwrap(),
+            r#"a:3:{s:1:"b";i:0;s:1:"a";d:-0;i:5;a:2:{i:0;d:1.2345678901234567E+19;i:1;N;}}"#
+        );
+        let deep = "[".repeat(510) + &"]".repeat(510);
+        assert!(subject(&deep).to_bytes().starts_with(b"a:1:{i:0;a:1:{"));
     }
 }
