@@ -5,6 +5,11 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::Config;
+#[cfg(feature = "http")]
+use super::handler::HandlerTable;
+use crate::app::is_same_directory;
+#[cfg(feature = "http")]
+use crate::handler::{HttpOptions, SecretSource};
 
 /// Something that other users of the machine can do, and what helps.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,6 +70,12 @@ fn unwritable_log(logs: &Path, is_writable: impl Fn(&Path) -> bool) -> Option<Pa
     there.find(|path| !is_writable(path))
 }
 
+/// Whether a file is in the current directory.
+fn is_here(path: &Path) -> bool {
+    let directory = path.parent().unwrap_or(path);
+    directory.as_os_str().is_empty() || is_same_directory(directory, Path::new("."))
+}
+
 fn access(path: &Path) -> Option<Access> {
     std::fs::metadata(path).ok().as_ref().map(Access::of)
 }
@@ -90,12 +101,14 @@ impl Config {
                 format!("run artisand as {}", named(app.user)),
             );
         }
-        let manifest = self.manifest();
+        // A file that was named is one that was meant.
+        let of_manifest = |(path, _)| (path, self.named_manifest().is_none() && is_here(path));
         let obeyed = [
-            (!self.path.as_os_str().is_empty()).then_some(&*self.path),
-            manifest.map(|(path, _)| path),
+            self.path()
+                .map(|path| (path, path.parent() == Some(Path::new("")))),
+            self.manifest().map(of_manifest),
         ];
-        for path in obeyed.into_iter().flatten() {
+        for (path, was_found) in obeyed.into_iter().flatten() {
             let Some(file) = access(path) else { continue };
             let shown = path.display();
             if file.is_writable(group) {
@@ -107,8 +120,6 @@ impl Config {
                     format!("chmod go-w {shown}"),
                 );
             }
-            // A file that was named is one that was meant.
-            let was_found = path.parent() == Some(Path::new(""));
             if was_found && ![user, 0].contains(&file.user) {
                 add(
                     format!(
@@ -147,16 +158,46 @@ impl Config {
         key.is_some_and(serde_json::Value::is_string)
     }
 
+    /// Whether `artisand.toml` holds a password or a token.
+    fn file_has_secrets(&self) -> bool {
+        let of_connection = self.file.connections.values().any(|connection| {
+            let url = connection.url.as_deref();
+            connection.password.is_some() || url.is_some_and(|url| url.contains('@'))
+        });
+        let redis = self.file.redis.as_ref();
+        let of_sentinels = redis.is_some_and(|redis| redis.get_ref().sentinel_password.is_some());
+        of_connection || of_sentinels || self.file.http.token.is_some()
+    }
+
     /// Files with passwords and keys that every user of this machine can read.
     pub fn readable_secrets(&self) -> Vec<Exposure> {
         let mut exposures = Vec::new();
+        let base = self.laravel().map(|laravel| &laravel.base);
+        let of_environment = self.process.get("APP_ENV");
+        let of_environment = of_environment.zip(base);
         let secret = [
             self.manifest()
                 .filter(|_| self.manifest_has_secrets())
                 .map(|(path, _)| path.to_owned()),
-            self.laravel().map(|laravel| laravel.base.join(".env")),
+            base.map(|base| base.join(".env")),
+            of_environment.map(|(name, base)| base.join(format!(".env.{name}"))),
+            self.path()
+                .filter(|_| self.file_has_secrets())
+                .map(Path::to_owned),
         ];
-        for path in secret.into_iter().flatten() {
+        let secret = secret.into_iter().flatten();
+        #[cfg(feature = "http")]
+        let secret =
+            secret.chain(self.file.map.iter().filter_map(
+                |mapping| match mapping.handler.get_ref() {
+                    HandlerTable::Http(HttpOptions {
+                        secret: Some(SecretSource::File(path)),
+                        ..
+                    }) => Some(path.clone()),
+                    _ => None,
+                },
+            ));
+        for path in secret {
             if let Some(file) = access(&path).filter(|file| file.is_readable()) {
                 let shown = path.display();
                 exposures.push(Exposure {
@@ -200,6 +241,53 @@ mod tests {
         std::fs::write(&file, "").unwrap();
         assert_eq!(found(&file), Some(file.clone()));
         assert_eq!(found(storage.path()), None);
+    }
+
+    #[test]
+    fn a_file_in_the_current_directory_is_known_by_its_whole_path_too() {
+        let here = std::env::current_dir().unwrap();
+        assert!(is_here(Path::new("artisand.json")));
+        assert!(is_here(&here.join("artisand.json")));
+        assert!(!is_here(&here.join("src/artisand.json")));
+    }
+
+    #[test]
+    fn files_with_secrets_that_everyone_can_read_are_listed() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let app = tempfile::tempdir().unwrap();
+        let place = |name: &str| app.path().join(name);
+        let listed = |toml: &str| {
+            for (name, text) in [
+                (".env", ""),
+                (".env.local", ""),
+                ("key", ""),
+                ("artisand.toml", toml),
+            ] {
+                std::fs::write(place(name), text).unwrap();
+                let mode = std::fs::Permissions::from_mode(0o644);
+                std::fs::set_permissions(place(name), mode).unwrap();
+            }
+            let env = [("APP_ENV", "local"), ("ARTISAND_SETTINGS", "env")];
+            let env = env.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            let config = Config::load(Some(&place("artisand.toml")), Some(app.path()), env);
+            let found = config.unwrap().readable_secrets();
+            let names = ["/.env ", "/.env.local ", "/artisand.toml ", "/key "];
+            names.map(|name| found.iter().any(|exposure| exposure.found.contains(name)))
+        };
+        assert_eq!(listed(""), [true, true, false, false]);
+        for toml in [
+            "[connections.redis]\npassword = 'x'",
+            "[connections.redis]\nurl = 'redis://:x@h'",
+            "[redis]\nsentinels = ['h']\nservice = 'm'\nsentinel_password = 'x'",
+            "[http]\ntoken = 'sixteen characters'",
+        ] {
+            assert_eq!(listed(toml), [true, true, true, false], "{toml}");
+        }
+        #[cfg(feature = "http")]
+        {
+            let toml = "[[map]]\njob = 'A'\nhandler = { http = 'http://h', secret_file = 'key' }";
+            assert_eq!(listed(toml), [true, true, false, true]);
+        }
     }
 
     #[test]
