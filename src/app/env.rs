@@ -5,6 +5,9 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::LazyLock;
+
+use regex::Regex;
 
 /// Most bytes that references (`${NAME}`) may put into all values together: a file of some lines, each with the line
 /// before it twice, would fill any memory.
@@ -104,6 +107,8 @@ pub fn cast(raw: &str) -> Option<String> {
         if let Some(inner) = raw
             .strip_prefix(quote)
             .and_then(|rest| rest.strip_suffix(quote))
+            // The `.` of Laravel's pattern is no line break.
+            .filter(|inner| !inner.contains('\n'))
         {
             return Some(inner.to_owned());
         }
@@ -177,6 +182,11 @@ fn is_blank(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\n' | '\r' | '\x0b' | '\x0c')
 }
 
+/// A name: letters that have a case, no others.
+static NAME: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"\A[\p{Ll}\p{Lu}\p{M}\p{N}_.]+\z").expect("the pattern is constant")
+});
+
 fn parse_name(left: &str) -> Option<String> {
     // As phpdotenv 5.8; earlier versions checked only left sides of more than eight bytes, and refused others.
     let name = match left.strip_prefix("export") {
@@ -187,11 +197,7 @@ fn parse_name(left: &str) -> Option<String> {
         .iter()
         .find_map(|quote| name.strip_prefix(*quote)?.strip_suffix(*quote));
     let name = unquoted.unwrap_or(name);
-    let is_valid = !name.is_empty()
-        && name
-            .chars()
-            .all(|c| c.is_alphanumeric() || c == '_' || c == '.');
-    is_valid.then(|| name.to_owned())
+    NAME.is_match(name).then(|| name.to_owned())
 }
 
 const TOO_MUCH: &str = "references to other variables make more than 16 MB of text";
@@ -316,7 +322,7 @@ mod tests {
             ("A=1;2", Some("1;2")), ("A=x\"y\"z", Some("x\"y\"z")), ("C=c\nA=${C}d", Some("cd")),
             ("A=\"1\n2\"\nC=3", Some("1\n2")), ("A=\"\\${B}\"", Some("${B}")), ("export  A=1", Some("1")),
             ("A=a\u{a0}b\u{2003}c", Some("a\u{a0}b\u{2003}c")), ("A=\u{3000}", Some("\u{3000}")),
-            ("\u{feff}A=1", Some("1")), ("# A=1\nA=3", Some("3")), ("'A'=1", Some("1")),
+            ("e\u{301}É٣=x\nA=1", Some("1")), ("\u{feff}A=1", Some("1")), ("# A=1\nA=3", Some("3")), ("'A'=1", Some("1")),
         ];
         for (text, expected) in rows {
             assert_eq!(read(text).unwrap().as_deref(), expected, "{text:?}");
@@ -330,6 +336,8 @@ mod tests {
             "A='a'\u{a0}",
             "A='it\\'s'",
             "A-B=1",
+            "漢=1",
+            "ª=1",
             "=1",
             "A=\"\\u00e9\"",
             "A='x",
@@ -369,6 +377,7 @@ mod tests {
             ("empty", Some("")),
             ("true", Some("1")),
             ("'x'", Some("x")),
+            ("'x\ny'", Some("'x\ny'")),
             ("yes", Some("yes")),
         ];
         for (raw, expected) in rows {

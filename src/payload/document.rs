@@ -208,14 +208,18 @@ fn data<'v>(writer: &mut Writer<'_, 'v>, graph: &Graph<'v>, target: &Target, out
     writer.raw("{");
     let members = crate::php::json::object_members(object);
     let mut first = true;
+    // They hide a property of the notification that has their name.
+    let notifiables = match target {
+        Target::Notification { .. } => outer_object.get("notifiables"),
+        _ => None,
+    };
     for (name, value) in &members {
-        if !is_bookkeeping(name) {
+        let is_hidden = notifiables.is_some() && name == "notifiables";
+        if !is_hidden && !is_bookkeeping(name) {
             member(writer, &mut first, name, value, "/data");
         }
     }
-    if let (Target::Notification { .. }, Some(outer)) = (target, outer.as_object())
-        && let Some(notifiables) = outer.get("notifiables")
-    {
+    if let Some(notifiables) = notifiables {
         member(writer, &mut first, "notifiables", notifiables, "/data");
     }
     writer.raw("}");
@@ -320,6 +324,24 @@ mod tests {
                 + r#""displayName":"App\\Jobs\\A","tags":[],"target":{"kind":"job","class":"App\\Jobs\\A"},"#
                 + r#""data":{"n":7,"self":{"$ref":"/data"}},"meta":{"queue":"hi"}}"#
         );
+    }
+
+    #[test]
+    fn no_key_of_a_notification_is_there_twice() {
+        let command = "O:48:\"Illuminate\\Notifications\\SendQueuedNotifications\":2:{s:11:\"notifiables\";i:1;s:12:\"notification\";O:1:\"N\":2:{s:11:\"notifiables\";i:2;s:1:\"n\";i:3;}}";
+        let json = serde_json::json!({
+            "job": super::super::CALL_QUEUED_HANDLER,
+            "data": {"commandName": "Illuminate\\Notifications\\SendQueuedNotifications", "command": command},
+        });
+        let payload = Payload::parse(json.to_string().as_bytes()).unwrap();
+        let document = Document {
+            connection: "redis",
+            queue: "default",
+            attempts: 0,
+            payload: &payload,
+        };
+        let json = document.to_json().unwrap();
+        assert!(json.contains(r#""data":{"n":3,"notifiables":1}"#), "{json}");
     }
 
     /// A persistent program would read the line in the middle as the document of another job.

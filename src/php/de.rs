@@ -891,6 +891,33 @@ impl<'a, 'de> Pairs<'a, 'de> {
         }
         Ok(shared)
     }
+
+    /// The next key in the form that types see.
+    #[inline]
+    fn next_name(&mut self) -> Result<Option<KeyDeserializer<'de>>, Error> {
+        if let Some(name) = self.next_plain_name()? {
+            return Ok(Some(KeyDeserializer::Borrowed(name)));
+        }
+        let Some(token) = self.next_key()? else {
+            return Ok(None);
+        };
+        let key = match (token, self.class) {
+            (Token::Int(key), _) => return Ok(Some(KeyDeserializer::Int(key))),
+            (Token::Str(key), Some(class)) => self.property_name(class, key)?,
+            (Token::Str(key), None) => key,
+            _ => unreachable!("a key is an int or a string"),
+        };
+        Ok(Some(match key {
+            Cow::Borrowed(key) => match std::str::from_utf8(key) {
+                Ok(key) => KeyDeserializer::Borrowed(key),
+                Err(_) => KeyDeserializer::Owned(format!("$bytes:{}", BASE64.encode(key))),
+            },
+            Cow::Owned(key) => KeyDeserializer::Owned(match String::from_utf8(key) {
+                Ok(key) => key,
+                Err(error) => format!("$bytes:{}", BASE64.encode(error.as_bytes())),
+            }),
+        }))
+    }
 }
 
 impl<'de> MapAccess<'de> for Pairs<'_, 'de> {
@@ -901,37 +928,11 @@ impl<'de> MapAccess<'de> for Pairs<'_, 'de> {
         seed: K,
     ) -> Result<Option<K::Value>, Error> {
         let offset = self.de.reader.pos();
-        if let Some(name) = self.next_plain_name()? {
-            let key = seed.deserialize(KeyDeserializer::Borrowed(name));
-            return key.map(Some).map_err(|error| error.at(offset));
-        }
-        let Some(token) = self.next_key()? else {
+        let Some(name) = self.next_name()? else {
             return Ok(None);
         };
-        let key = match (token, self.class) {
-            (Token::Int(key), _) => {
-                return seed
-                    .deserialize(KeyDeserializer::Int(key))
-                    .map(Some)
-                    .map_err(|error| error.at(offset));
-            }
-            (Token::Str(key), Some(class)) => self.property_name(class, key)?,
-            (Token::Str(key), None) => key,
-            _ => unreachable!("a key is an int or a string"),
-        };
-        let key = match key {
-            Cow::Borrowed(key) => match std::str::from_utf8(key) {
-                Ok(key) => KeyDeserializer::Borrowed(key),
-                Err(_) => KeyDeserializer::Owned(format!("$bytes:{}", BASE64.encode(key))),
-            },
-            Cow::Owned(key) => KeyDeserializer::Owned(match String::from_utf8(key) {
-                Ok(key) => key,
-                Err(error) => format!("$bytes:{}", BASE64.encode(error.as_bytes())),
-            }),
-        };
-        seed.deserialize(key)
-            .map(Some)
-            .map_err(|error| error.at(offset))
+        let key = seed.deserialize(name);
+        key.map(Some).map_err(|error| error.at(offset))
     }
 
     fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Error> {
@@ -997,7 +998,15 @@ impl<'de> MapAccess<'de> for AnyObject<'_, 'de> {
             self.class = None;
         }
         if !is_model {
-            return self.pairs.next_key_seed(seed);
+            let offset = self.pairs.de.reader.pos();
+            let mut name = self.pairs.next_name()?;
+            // A dynamic property of that name would be there twice.
+            while name.as_ref().is_some_and(|name| name.is("$class")) {
+                self.pairs.next_value::<de::IgnoredAny>()?;
+                name = self.pairs.next_name()?;
+            }
+            let key = name.map(|name| seed.deserialize(name)).transpose();
+            return key.map_err(|error| error.at(offset));
         }
         // All versions write the five properties in the same order; only `class` is renamed here.
         let Some(token) = self.pairs.next_key()? else {
@@ -1110,6 +1119,14 @@ enum KeyDeserializer<'de> {
 }
 
 impl KeyDeserializer<'_> {
+    fn is(&self, name: &str) -> bool {
+        match self {
+            Self::Int(_) => false,
+            Self::Borrowed(text) => *text == name,
+            Self::Owned(text) => text == name,
+        }
+    }
+
     fn int<'v, V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, Error> {
         let value = match &self {
             Self::Int(value) => Some(*value),

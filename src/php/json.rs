@@ -402,7 +402,10 @@ impl<'g, 'v> Writer<'g, 'v> {
         }
         self.out.push_str("\"$class\":");
         write_json_string(&mut self.out, object.class.as_str());
-        Some(self.frame(value, object_members(object), false, false, is_expansion))
+        let mut members = object_members(object);
+        // A dynamic property of that name would be there twice.
+        members.retain(|(name, _)| name != "$class");
+        Some(self.frame(value, members, false, false, is_expansion))
     }
 
     fn frame(
@@ -600,7 +603,7 @@ mod tests {
     #[test]
     fn values_take_the_forms_of_the_document() {
         #[rustfmt::skip]
-        let rows: [(&[u8], &str); 14] = [
+        let rows: [(&[u8], &str); 15] = [
             (b"i:9223372036854775807;", "9223372036854775807"),
             (b"d:5;", "5.0"),
             (b"d:-0;", "-0.0"),
@@ -611,6 +614,7 @@ mod tests {
             (b"a:2:{i:0;i:1;i:1;N;}", "[1,null]"),
             (b"a:2:{i:1;i:1;i:0;N;}", r#"{"1":1,"0":null}"#),
             (b"a:3:{i:0;s:1:\"a\";i:0;s:1:\"k\";i:1;R:3;}", r#"["k","k"]"#),
+            (b"O:1:\"A\":2:{s:6:\"$class\";i:1;s:1:\"b\";i:2;}", r#"{"$class":"A","b":2}"#),
             (b"E:11:\"Suit:Hearts\";", r#"{"$enum":"Suit","case":"Hearts"}"#),
             (b"C:6:\"OldSer\":2:{hi}", r#"{"$class":"OldSer","$custom":"hi"}"#),
             (b"O:4:\"Node\":2:{s:4:\"next\";r:1;s:1:\"v\";i:1;}", r#"{"$class":"Node","next":{"$ref":""},"v":1}"#),

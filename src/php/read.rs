@@ -358,14 +358,19 @@ impl<'de> Reader<'de> {
     /// Reads the count of `O:` or the length of `C:`, where PHP accepts a sign, and no digits as 0.
     fn lenient(&mut self) -> Result<u64, Error> {
         let rest = &self.bytes[self.pos..];
-        if rest.first() == Some(&b'+') || rest.starts_with(b"-0") || rest.starts_with(b"-:") {
+        let is_negative = rest.starts_with(b"-0") || rest.starts_with(b"-:");
+        if is_negative || rest.first() == Some(&b'+') {
             self.pos += 1;
         }
         if self.peek()? == b':' {
             self.pos += 1;
             return Ok(0);
         }
-        self.unsigned(b':', "a digit or `:`")
+        let start = self.pos;
+        match self.unsigned(b':', "a digit or `:`")? {
+            1.. if is_negative => Err(Error::new(Kind::BadNumber, start)),
+            count => Ok(count),
+        }
     }
 
     fn custom(&mut self) -> Result<Token<'de>, Error> {

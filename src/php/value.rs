@@ -918,6 +918,23 @@ mod tests {
     }
 
     #[test]
+    fn counts_of_objects_have_the_signs_that_php_takes() {
+        #[rustfmt::skip]
+        let rows = [
+            ("+1", "i:0;N;", true), ("01", "i:0;N;", true), ("-0", "", true), ("-00", "", true), ("", "", true),
+            ("-01", "i:0;N;", false), ("-1", "i:0;N;", false), ("-01", "", false),
+        ];
+        for (count, pairs, is_read) in rows {
+            let text = format!("O:8:\"stdClass\":{count}:{{{pairs}}}");
+            assert_eq!(
+                Value::from_bytes(text.as_bytes()).is_ok(),
+                is_read,
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
     fn there_is_one_limit_of_depth_for_all_that_is_inside_one_another() {
         #[derive(Debug, serde::Deserialize)]
         struct Nothing {}
@@ -1080,6 +1097,7 @@ mod tests {
             ("a:2:{i:0;a:1:{i:0;i:1;}i:0;a:1:{i:0;R:3;}}", "a:1:{i:0;a:1:{i:0;i:1;}}"),
             ("a:3:{i:0;O:1:\"P\":0:{}i:1;i:3;i:1;r:2;}", "a:2:{i:0;O:1:\"P\":0:{}i:1;r:2;}"),
             ("a:4:{i:0;O:1:\"P\":0:{}i:1;i:3;i:1;r:2;i:2;r:3;}", "a:3:{i:0;O:1:\"P\":0:{}i:1;r:2;i:2;r:3;}"),
+            ("O:1:\"P\":2:{s:6:\"$class\";i:1;s:1:\"b\";i:2;}", "O:1:\"P\":2:{s:6:\"$class\";i:1;s:1:\"b\";i:2;}"),
             ("O:8:\"stdClass\":3:{s:1:\"7\";i:1;i:7;i:2;s:1:\"b\";R:2;}", "O:8:\"stdClass\":2:{s:1:\"7\";i:2;s:1:\"b\";R:2;}"),
             // The value is written at the first reference to it, and stays there.
             ("a:3:{s:1:\"a\";a:1:{i:0;i:1;}s:1:\"b\";R:3;s:1:\"a\";N;}", "a:2:{s:1:\"a\";N;s:1:\"b\";i:1;}"),
