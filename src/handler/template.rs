@@ -15,6 +15,7 @@ use serde::Deserialize;
 use crate::cache::float_text;
 use crate::php::json::Graph;
 use crate::php::{Key, Value};
+use crate::shown;
 
 /// A text with paths in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -230,24 +231,25 @@ impl Path {
 
 fn kind(value: &Value) -> String {
     match value {
-        Value::Object(object) => format!("an object of {}", object.class.as_str()),
+        Value::Object(object) => format!("an object of {}", shown::name(object.class.as_str())),
         Value::Array(_) => "an array".to_owned(),
         Value::Enum(case) => format!(
             "the case {}::{}, whose value is not in the bytes",
-            case.class.as_str(),
-            String::from_utf8_lossy(&case.case)
+            shown::name(case.class.as_str()),
+            shown::name(&String::from_utf8_lossy(&case.case))
         ),
         value => value.kind_name().into_owned(),
     }
 }
 
-/// Names of members, cut to a readable length.
+/// Names of members, as many and as much of each as can be read.
 fn names(value: &Value) -> String {
     const MOST: usize = 12;
     let names: Vec<String> = match value {
         Value::Object(object) => crate::php::json::object_members(object)
             .into_iter()
-            .map(|(name, _)| name.into_owned())
+            .take(MOST + 1)
+            .map(|(name, _)| shown::name(&name).into_owned())
             .collect(),
         Value::Array(array) => array
             .pairs
@@ -255,7 +257,7 @@ fn names(value: &Value) -> String {
             .take(MOST + 1)
             .map(|(key, _)| match key {
                 Key::Int(key) => key.to_string(),
-                Key::String(key) => String::from_utf8_lossy(key).into_owned(),
+                Key::String(key) => shown::name(&String::from_utf8_lossy(key)).into_owned(),
             })
             .collect(),
         _ => Vec::new(),
@@ -285,6 +287,22 @@ mod tests {
             b"s:4:\"self\";r:1;s:4:\"suit\";E:11:\"Suit:Hearts\";s:3:\"raw\";s:1:\"\xff\";}",
         );
         Value::from_bytes(&bytes).unwrap()
+    }
+
+    #[test]
+    fn long_names_of_a_job_are_cut_in_errors() {
+        let long = "n".repeat(1000);
+        for job in [
+            format!("O:3:\"Job\":1:{{s:1000:\"{long}\";N;}}"),
+            format!("a:1:{{s:1000:\"{long}\";N;}}"),
+            format!("O:3:\"Job\":1:{{s:1:\"a\";O:1000:\"{long}\":0:{{}}}}"),
+        ] {
+            let job = Value::from_bytes(job.as_bytes()).unwrap();
+            let template: Template = "{a.b}".parse().unwrap();
+            let error = template.render(&job).unwrap_err().to_string();
+            let cut = format!("{}…", &long[..255]);
+            assert!(error.contains(&cut) && error.len() < 600, "{error}");
+        }
     }
 
     #[test]
