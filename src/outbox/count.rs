@@ -86,7 +86,7 @@ impl FollowUpRelay {
             self.problem(said, COUNTING, NO_BATCHES.to_owned());
             return RelayResult::Left(all);
         };
-        let may = || hold.lasts();
+        let may = || hold.is_held();
         let (mut taken, forget) = apart(counted);
         let ended = ends(&counts);
         let recorded = batches.record_while(batch, &ended, &forget, may).await;
@@ -145,7 +145,7 @@ impl FollowUpRelay {
         said: &mut Logged,
         is_away: &mut bool,
     ) -> RelayResult {
-        let may = || hold.lasts();
+        let may = || hold.is_held();
         let (records, forget) = apart(counted);
         let ended = ends(&for_php);
         let marks = batches.hand_over(batch, &ended, &forget, may).await;

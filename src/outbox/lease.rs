@@ -96,6 +96,12 @@ impl FencingToken {
         matches!(kept, Ok(true))
     }
 
+    /// Whether the lease is still held; may be asked while the row of a batch is locked.
+    pub(crate) async fn is_held(&self) -> bool {
+        let held = self.ledger.has_lease(self.spool, &self.holder, LIVES).await;
+        matches!(held, Ok(true))
+    }
+
     /// Removes records from the list and applies the effects; 0 if another process has the lease.
     pub(crate) async fn advance(
         &self,

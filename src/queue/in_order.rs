@@ -514,6 +514,10 @@ impl Ledger for InOrder {
         self.ledger.keep(spool, owner, lives)
     }
 
+    fn has_lease<'a>(&'a self, spool: Spool, owner: &'a str, lives: Duration) -> Answer<'a, bool> {
+        self.ledger.has_lease(spool, owner, lives)
+    }
+
     fn unlease<'a>(&'a self, spool: Spool, owner: &'a str) -> Answer<'a, ()> {
         self.ledger.unlease(spool, owner)
     }

@@ -50,6 +50,13 @@ pub trait Ledger: Send + Sync + fmt::Debug + 'static {
     /// Extends the lease to `lives` from now; false if `owner` no longer has it.
     fn keep<'a>(&'a self, spool: Spool, owner: &'a str, lives: Duration) -> Answer<'a, bool>;
 
+    /// Whether `owner` still has the lease, which may also be extended to `lives` from now.
+    ///
+    /// Callers may hold a transaction in the ledger's own database: the answer must not wait for it to end.
+    fn has_lease<'a>(&'a self, spool: Spool, owner: &'a str, lives: Duration) -> Answer<'a, bool> {
+        self.keep(spool, owner, lives)
+    }
+
     /// Gives up the lease, if `owner` still has it.
     fn unlease<'a>(&'a self, spool: Spool, owner: &'a str) -> Answer<'a, ()>;
 

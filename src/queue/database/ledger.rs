@@ -89,30 +89,14 @@ impl DatabaseQueue {
         )
     }
 
-    /// Keeps a lease; on `SQLite` only where less than half of it is left.
-    ///
-    /// There the caller may be within a transaction, which keeps all others from writing: also from taking the lease.
-    async fn keep_lease(
-        &self,
-        spool: Spool,
-        owner: &str,
-        lives: Duration,
-    ) -> Result<bool, Failure> {
-        if self.table.kind() == DatabaseKind::Sqlite {
-            let sql = self.holder_query();
-            let database = &self.table.database;
-            let rows = database.rows(&sql, &[lease_row(spool).into()]).await?;
-            let holder = rows.first().map(Holder::of);
-            let left = match holder.filter(|holder| holder.owner == owner) {
-                Some(holder) => holder.end.saturating_sub(self.now().0),
-                None => return Ok(false),
-            };
-            if u64::try_from(left).is_ok_and(|left| left > lives.as_secs() / 2) {
-                return Ok(true);
-            }
-        }
-        let is_owner = |holder: Option<&str>, owner: &str| holder == Some(owner);
-        self.lease_if(spool, owner, lives, is_owner).await
+    /// Whether `owner` has the lease: only read, as the caller may be within a transaction that keeps all others from
+    /// writing.
+    async fn is_holder(&self, spool: Spool, owner: &str) -> Result<bool, Failure> {
+        let sql = self.holder_query();
+        let database = &self.table.database;
+        let rows = database.rows(&sql, &[lease_row(spool).into()]).await?;
+        let holder = rows.first().map(Holder::of);
+        Ok(holder.is_some_and(|holder| holder.owner == owner && holder.end > self.now().0))
     }
 
     /// Gives the lease of a list to `owner` until `end` if `may` says so of the owner whose lease has not ended.
@@ -301,8 +285,16 @@ impl Ledger for DatabaseQueue {
 
     fn keep<'a>(&'a self, spool: Spool, owner: &'a str, lives: Duration) -> Answer<'a, bool> {
         Box::pin(async move {
-            let kept = repeated(|| self.keep_lease(spool, owner, lives)).await;
+            let may = |holder: Option<&str>, owner: &str| holder == Some(owner);
+            let kept = repeated(|| self.lease_if(spool, owner, lives, may)).await;
             kept.map_err(self.failed("keep the lease of", spool.key()))
+        })
+    }
+
+    fn has_lease<'a>(&'a self, spool: Spool, owner: &'a str, _: Duration) -> Answer<'a, bool> {
+        Box::pin(async move {
+            let has = self.is_holder(spool, owner).await;
+            has.map_err(self.failed("look at the lease of", spool.key()))
         })
     }
 
@@ -358,5 +350,64 @@ impl Ledger for DatabaseQueue {
             return false;
         };
         place.database.is_same(&self.table.database)
+    }
+}
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use super::*;
+    use crate::connection::{Database, DatabaseOptions};
+    use crate::queue::DatabaseQueueOptions;
+    use crate::time::Clock;
+
+    const NOW: i64 = 1_800_000_000;
+    const LIVES: Duration = Duration::from_secs(10);
+
+    #[tokio::test]
+    async fn whether_a_lease_is_held_can_be_asked_while_the_file_is_locked_for_writing() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = DatabaseOptions {
+            database: directory
+                .path()
+                .join("database.sqlite")
+                .display()
+                .to_string(),
+            ..DatabaseOptions::new("main", DatabaseKind::Sqlite)
+        };
+        std::fs::File::create(&options.database).unwrap();
+        let database = Database::new(&options).unwrap();
+        let table = "create table \"jobs\" (\"id\" integer primary key autoincrement not null, \
+                     \"queue\" varchar not null, \"payload\" text not null, \"attempts\" integer not null, \
+                     \"reserved_at\" integer, \"available_at\" integer not null, \"created_at\" integer not null)";
+        database.execute(table, &[]).await.unwrap();
+        let after = |seconds: i64| {
+            let of_queue = DatabaseQueueOptions {
+                clock: Clock::Fixed(UnixSeconds(NOW + seconds)),
+                ..DatabaseQueueOptions::default()
+            };
+            DatabaseQueue::new(&options, of_queue).unwrap()
+        };
+        let spool = Spool::FollowUps;
+        assert!(after(0).lease(spool, "me", LIVES).await.unwrap());
+        // As while a batch in the same file is counted.
+        let transaction = database.begin().await.unwrap();
+        for (seconds, owner, expected) in [
+            (0, "me", true),
+            (6, "me", true),
+            (10, "me", true),
+            (6, "other", false),
+            (11, "me", false),
+        ] {
+            let queue = after(seconds);
+            let asked =
+                tokio::time::timeout(Duration::from_secs(5), queue.has_lease(spool, owner, LIVES));
+            let has = asked.await.expect("it waits for no lock").unwrap();
+            assert_eq!(has, expected, "{owner} after {seconds} s");
+        }
+        transaction.rollback().await.unwrap();
+        // A renewal always counts from its own moment.
+        assert!(after(3).keep(spool, "me", LIVES).await.unwrap());
+        assert!(after(13).has_lease(spool, "me", LIVES).await.unwrap());
+        assert!(!after(13).lease(spool, "other", LIVES).await.unwrap());
     }
 }
