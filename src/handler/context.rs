@@ -11,8 +11,7 @@ use super::hold::Holds;
 use super::{BoxError, DispatchError, FailureText, Services, Template};
 use crate::app::Class;
 use crate::payload::{
-    self, Command, Data, Document, Error, Inherited, JobId, JobUuid, LogContext, Payload, Target,
-    Trace,
+    self, Data, Document, Error, Inherited, JobId, JobUuid, LogContext, Payload, Target, Trace,
 };
 use crate::php::{self, ClassName, Value};
 use crate::queue::{ConnectionName, QueueName};
@@ -233,17 +232,7 @@ impl JobContext {
 
     /// Id of the batch that the job is in, if it is in one.
     pub fn batch_id(&self) -> Option<String> {
-        let payload = &self.0.info.payload;
-        let Data::Command { batch_id, .. } = &payload.data else {
-            return None;
-        };
-        let of_command = Command::of(payload).ok().flatten();
-        let of_command = of_command.and_then(|command| command.batch_id().ok()?);
-        // Since Laravel 12.51 the id is outside of an encrypted command, too.
-        of_command.or_else(|| {
-            let id = batch_id.as_deref();
-            id.filter(|id| !matches!(*id, "" | "0")).map(str::to_owned)
-        })
+        self.0.info.payload.batch_id()
     }
 
     /// Class of the job's object, or `Class@method` of a string job.

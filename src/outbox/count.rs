@@ -181,7 +181,7 @@ impl FollowUpRelay {
 
     /// Makes PHP raise the event of a batch that has begun.
     fn raise_start(&self, count: &Count) -> Option<Effect> {
-        let queue = QueueName::from(count.queue.as_deref()?);
+        let queue = self.php_queue(count)?;
         let payload = self.for_php(count).raises_of_batch(
             BatchEvent::Started,
             &count.batch,
@@ -194,6 +194,12 @@ impl FollowUpRelay {
             );
         };
         Some(self.push_to_php(count, queue, payload.map_err(log).ok()?))
+    }
+
+    /// A queue that PHP workers serve: one that became known after the job has ended will do, too.
+    fn php_queue(&self, count: &Count) -> Option<QueueName> {
+        let noted = count.queue.as_deref().map(QueueName::from);
+        noted.or_else(|| self.services.php_queue.clone())
     }
 
     /// The push of a closure to the connection of the job that it follows.
@@ -238,7 +244,7 @@ impl FollowUpRelay {
         said: &mut Logged,
     ) -> RelayResult {
         let count = &noted.what;
-        let Some(queue) = &count.queue else {
+        let Some(queue) = self.php_queue(count) else {
             self.problem(
                 said,
                 "let PHP run a batch's callbacks",
@@ -258,7 +264,7 @@ impl FollowUpRelay {
         };
         match payload {
             Ok(payload) => {
-                let push = self.push_to_php(count, queue.as_str().into(), payload);
+                let push = self.push_to_php(count, queue, payload);
                 self.advance(hold, &[noted.record], &[push], said).await
             }
             Err(error) => {
@@ -324,6 +330,30 @@ mod tests {
         assert_eq!(outgoing.queue, "orders");
         let for_php = worker.for_php(&other);
         assert_eq!((for_php.connection, for_php.may_be_doubled), ("sqs", true));
+    }
+
+    /// The policy `fail` names no queue, and `queue` under `[php]` may be set when a record already waits for it.
+    #[test]
+    fn a_count_without_a_queue_for_php_goes_to_the_configured_one() {
+        let queue = Arc::new(MemoryQueue::new(None));
+        let (left, last) = (Arc::default(), CancellationToken::new());
+        let rows = [
+            (None, None, None),
+            (None, Some("closures"), Some("closures")),
+            (Some("orders"), Some("closures"), Some("orders")),
+        ];
+        for (noted, configured, expected) in rows {
+            let services = Services {
+                php_queue: configured.map(QueueName::from),
+                ..Services::default()
+            };
+            let worker = follower(&queue, services, &left, &last);
+            let count = Count {
+                queue: noted.map(str::to_owned),
+                ..count_of("b", "u")
+            };
+            assert_eq!(worker.php_queue(&count), expected.map(QueueName::from));
+        }
     }
 
     #[test]

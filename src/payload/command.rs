@@ -90,6 +90,22 @@ impl Command {
     }
 }
 
+impl Payload {
+    /// Id of the batch that the job is in, if it is in one.
+    pub(crate) fn batch_id(&self) -> Option<String> {
+        let Data::Command { batch_id, .. } = &self.data else {
+            return None;
+        };
+        let of_command = Command::of(self).ok().flatten();
+        let of_command = of_command.and_then(|command| command.batch_id().ok()?);
+        // Since Laravel 12.51 the id is outside of an encrypted command, too.
+        of_command.or_else(|| {
+            let id = batch_id.as_deref();
+            id.filter(|id| !matches!(*id, "" | "0")).map(str::to_owned)
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

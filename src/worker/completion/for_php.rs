@@ -109,9 +109,11 @@ impl Completion {
         info: &JobInfo,
     ) -> Option<Effect> {
         let payload = payload.map_err(|error| with_causes(&error));
-        match payload
-            .and_then(|payload| queue.map(|queue| (queue, payload)).ok_or_else(String::new))
-        {
+        match payload.and_then(|payload| {
+            queue
+                .map(|queue| (queue, payload))
+                .ok_or_else(|| NO_PHP_QUEUE.to_owned())
+        }) {
             Ok((queue, payload)) => Some(Effect::Push(Push {
                 queue,
                 payload,
@@ -119,7 +121,7 @@ impl Completion {
                 claim: None,
             })),
             Err(error) => {
-                // Cannot happen in practice: this was checked before the job was taken.
+                // Of a job that runs here, this was checked before it was taken.
                 tracing::error!(
                     job.uuid = info.payload.uuid.as_ref().map(JobUuid::as_str),
                     error,

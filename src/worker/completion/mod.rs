@@ -116,10 +116,10 @@ impl Completion {
             let unique = Unique::of(services, &info.payload, command, false);
             unique.ok().flatten()
         });
-        let batch = command.and_then(|command| command.batch_id().ok().flatten());
         Self {
             unique: unique.or_else(|| Unique::rescued(services, &info.body)),
-            batch: batch.map(Into::into),
+            batch: info.payload.batch_id().map(Into::into),
+            php_queue: app.php_queue(&info.queue),
             ..Self::default()
         }
     }

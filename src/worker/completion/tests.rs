@@ -274,6 +274,37 @@ async fn a_batch_counts_a_job_whose_model_is_gone_since_laravel_12_51() {
     }
 }
 
+/// Such a job fails under the policy `fail`.
+#[tokio::test]
+async fn a_refused_job_of_a_batch_is_counted_where_php_can_go_on() {
+    let named = || Services {
+        php_queue: Some("closures".into()),
+        ..services("13.31.0")
+    };
+    let batch_id = format!("{}{}", quoted("batchId"), quoted("b-17"));
+    let readable = payload_of(A, &object(A, 1, &batch_id), 1, &json!({}));
+    // Of an encrypted one the batch stands beside the command.
+    let mut encrypted: serde_json::Value =
+        serde_json::from_slice(&payload_of(A, "eyJpdiI6", 1, &json!({}))).unwrap();
+    encrypted["data"]["batchId"] = json!("b-17");
+    for payload in [readable, encrypted.to_string().into_bytes()] {
+        let info = info(&payload);
+        let failure = FailureText::new("E", "m");
+        let app = app_of(named(), UnmappedPolicy::Fail);
+        let completion = Completion::of_refused(&app, &info);
+        let failed = completion.on_failure(&app, &info, &failure).await;
+        assert_eq!(shown(&failed.effects), ["push a closure to closures"]);
+        let Effect::Push(push) = &failed.effects[0] else {
+            panic!("{:?}", failed.effects);
+        };
+        let text = String::from_utf8_lossy(&push.payload);
+        assert!(
+            text.contains("recordFailedJob") && text.contains("b-17"),
+            "{text}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn where_only_php_knows_the_batches_php_counts() {
     let app = app_of(services("13.31.0"), to_php());
