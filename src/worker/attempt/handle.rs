@@ -51,7 +51,10 @@ impl Attempt {
             let _ = self.runner.set(mapping.handler.runner());
         }
         let began = Instant::now();
-        let (ran, request) = self.run_handler(&routed, &info, &context, &rules).await;
+        let version = triage.app.services.version;
+        let until = until_processing(completion, info.attempts, version);
+        let ran = self.run_handler(&routed, &info, &context, &rules, until.as_ref());
+        let (ran, request) = ran.await;
         let elapsed = began.elapsed();
         let mut outcome = ran.outcome;
         end.is_stuck = ran.is_stuck;
@@ -59,8 +62,9 @@ impl Attempt {
         if end.was_cut {
             self.log_cut(&info, elapsed);
         }
+        let until = until.as_deref();
         let (decision, mut effects) = self
-            .judge(&routed, &info, &rules, &mut outcome, request)
+            .judge(&routed, &info, &rules, &mut outcome, request, until)
             .await;
         let cancelled = context.cancelled_batches();
         if !cancelled.is_empty() && !matches!(decision, Decision::Fail(_)) {
@@ -97,6 +101,7 @@ impl Attempt {
         rules: &Rules,
         outcome: &mut Outcome,
         mut request: Request,
+        until: Option<&UntilProcessing>,
     ) -> (Decision, Vec<Effect>) {
         let (app, completion) = (&self.shared.triage.app, &routed.completion);
         let edits = std::mem::take(&mut request.chain);
@@ -121,8 +126,8 @@ impl Attempt {
                     }
                 }
             }
-            (Decision::Delete, _) => completion.on_deletion(app, &info.queue).await,
-            (Decision::DeleteMissing, _) => completion.on_missing_model(app, info).await,
+            (Decision::Delete, _) => completion.on_deletion(app, &info.queue, until).await,
+            (Decision::DeleteMissing, _) => completion.on_missing_model(app, info, until).await,
             _ => Vec::new(),
         };
         (decision, effects)
@@ -176,11 +181,11 @@ impl Attempt {
         info: &Arc<JobInfo>,
         context: &JobContext,
         rules: &Rules,
+        until: Option<&Arc<UntilProcessing>>,
     ) -> (Ran, Request) {
         let services = &self.shared.triage.app.services;
         let timeout = rules.timeout.filter(|_| self.shared.terms.has_timeouts);
-        let until = until_processing(&routed.completion, info.attempts, services.version);
-        let pipeline = around(&routed.pipeline, until.as_ref(), services.version);
+        let pipeline = around(&routed.pipeline, until, services.version);
         let deletes = || self.deletes_when_missing_models(info);
         let stop = &self.shared.stops.cut;
         let run = local::run(&*routed.handler, &pipeline, context, timeout, stop, deletes);

@@ -30,7 +30,7 @@ use crate::routing::Telling;
 use crate::shown::with_causes;
 use crate::worker::app_context::AppContext;
 use crate::worker::completion::refusal::Refusal;
-use crate::worker::completion::unique::Unique;
+use crate::worker::completion::unique::{Unique, UntilProcessing};
 
 /// What the end of one job brings about.
 #[derive(Debug, Default)]
@@ -221,10 +221,18 @@ impl Completion {
 
     /// What follows a job that was deleted because one of its models is gone.
     ///
-    /// Since Laravel 12.51 the batch counts the job as done; before, the batch waits for it forever.
-    pub(crate) async fn on_missing_model(&self, app: &AppContext, info: &JobInfo) -> Vec<Effect> {
+    /// Since Laravel 12.51 the batch counts the job as done; before, the batch waits for it forever. A lock that
+    /// `until` has freed may be that of another job by now: Laravel frees it once, too.
+    pub(crate) async fn on_missing_model(
+        &self,
+        app: &AppContext,
+        info: &JobInfo,
+        until: Option<&UntilProcessing>,
+    ) -> Vec<Effect> {
         let mut effects = Vec::new();
-        if let Some(unique) = &self.unique {
+        if let Some(unique) = &self.unique
+            && !until.is_some_and(UntilProcessing::is_freed)
+        {
             effects.extend(Box::pin(unique.free(app, &info.queue)).await);
         }
         if app.services.version.is_at_least(12, 51) {
@@ -235,9 +243,18 @@ impl Completion {
 
     /// What follows a job that deleted itself and then threw: its chain ends, its batch waits.
     ///
-    /// Laravel leaves the lock until it expires; artisand frees it, because nothing else would.
-    pub(crate) async fn on_deletion(&self, app: &AppContext, queue: &QueueName) -> Vec<Effect> {
-        match &self.unique {
+    /// Laravel leaves the lock until it expires; artisand frees it, because nothing else would. Not one that `until`
+    /// has freed, or leaves alone: another job may have it.
+    pub(crate) async fn on_deletion(
+        &self,
+        app: &AppContext,
+        queue: &QueueName,
+        until: Option<&UntilProcessing>,
+    ) -> Vec<Effect> {
+        let is_held = |unique: &&Unique| {
+            !unique.until_processing || until.is_some_and(|until| !until.is_freed())
+        };
+        match self.unique.as_ref().filter(is_held) {
             Some(unique) => Box::pin(unique.free(app, queue))
                 .await
                 .into_iter()

@@ -222,7 +222,7 @@ async fn a_failure_ends_the_chain_and_says_why_where_php_has_to_know() {
 }
 
 #[tokio::test]
-async fn a_lock_until_processing_is_freed_at_the_end_only_if_the_job_never_ran() {
+async fn a_lock_until_processing_is_freed_at_the_end_only_if_it_was_not_freed_before() {
     let directory = tempfile::tempdir().unwrap();
     let services = Services {
         stores: Some(stores(directory.path())),
@@ -242,12 +242,24 @@ async fn a_lock_until_processing_is_freed_at_the_end_only_if_the_job_never_ran()
         let failed = completion.on_failure(&app, &info, &failure).await;
         assert_eq!(failed.effects.len(), at_an_end);
         let unlocked = ["unlock lock of Some(\"me\")"];
-        let missing = completion.on_missing_model(&app, &info).await;
-        assert_eq!(shown(&missing), unlocked);
-        let deleted = completion.on_deletion(&app, &info.queue).await;
-        assert_eq!(shown(&deleted), unlocked);
-        let until = completion.lock_until_processing();
+        let until = completion.lock_until_processing().cloned();
         assert_eq!(until.is_some(), until_processing);
+        let until = until.map(UntilProcessing::new);
+        let missing = completion.on_missing_model(&app, &info, until.as_ref());
+        assert_eq!(shown(&missing.await), unlocked);
+        let deleted = completion.on_deletion(&app, &info.queue, until.as_ref());
+        assert_eq!(shown(&deleted.await), unlocked);
+        // A lock that a later attempt leaves alone, as it may be that of another job.
+        let deleted = completion.on_deletion(&app, &info.queue, None).await;
+        assert_eq!(deleted.len(), at_an_end);
+        let Some(until) = until else {
+            continue;
+        };
+        until.free_at_the_end(&app.services).await;
+        let until = Some(&until);
+        let missing = completion.on_missing_model(&app, &info, until).await;
+        let deleted = completion.on_deletion(&app, &info.queue, until).await;
+        assert!(missing.is_empty() && deleted.is_empty());
     }
 }
 
@@ -265,11 +277,11 @@ async fn a_batch_counts_a_job_whose_model_is_gone_since_laravel_12_51() {
             batch: Some("b".into()),
             ..Completion::default()
         };
-        let effects = completion.on_missing_model(&app, &info).await;
+        let effects = completion.on_missing_model(&app, &info, None).await;
         let expected: Vec<&str> = expected.into_iter().collect();
         assert_eq!(shown(&effects), expected, "{version}");
         // A job that deleted itself is not done, and the batch waits for it.
-        let deleted = completion.on_deletion(&app, &info.queue).await;
+        let deleted = completion.on_deletion(&app, &info.queue, None).await;
         assert!(deleted.is_empty(), "{version}");
     }
 }

@@ -311,17 +311,22 @@ impl UntilProcessing {
         }
     }
 
+    pub(crate) fn is_freed(&self) -> bool {
+        self.is_freed.load(Ordering::Relaxed)
+    }
+
     /// Frees the lock of a job that its middleware ended without running or releasing it (since Laravel 12.21).
     pub(crate) async fn free_at_the_end(&self, services: &Services) {
-        if self.is_freed.load(Ordering::Relaxed) || !services.version.is_at_least(12, 21) {
+        if self.is_freed() || !services.version.is_at_least(12, 21) {
             return;
         }
-        if let Err(error) = self.lock.free_now(services).await {
-            tracing::error!(
+        match self.lock.free_now(services).await {
+            Ok(()) => self.is_freed.store(true, Ordering::Relaxed),
+            Err(error) => tracing::error!(
                 error,
                 lock = self.lock.name,
                 "the lock of a unique job cannot be freed"
-            );
+            ),
         }
     }
 }

@@ -166,6 +166,28 @@ async fn a_job_that_its_middleware_ends_loses_its_lock_unless_it_comes_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_lock_of_a_job_dispatched_meanwhile_stays_when_the_running_one_deletes_itself_and_errs()
+{
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_owned();
+    let handler = handler::function(move |_: serde::de::IgnoredAny, context: JobContext| {
+        let path = path.clone();
+        async move {
+            held(&path, "laravel_unique_job:App\\Jobs\\A:").await;
+            context.delete();
+            Err::<(), BoxError>("x".into())
+        }
+    });
+    let mut scene = Scene::new(handler);
+    unique_job(&mut scene, directory.path()).await;
+    // Its owner is not known, so that any would be freed.
+    let command = object("App\\Jobs\\A", 0, "");
+    let payload = payload_of("App\\Jobs\\A", &command, 1, &json!({}));
+    let attempted = scene.attempt(&payload, 1, Settled::Done).await;
+    assert_eq!(*attempted.settlement(), Settlement::Delete);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_job_that_is_cut_off_in_its_middleware_keeps_its_lock() {
     struct Waits;
     impl Middleware for Waits {
