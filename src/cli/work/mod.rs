@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use tokio::runtime::Handle;
 
 mod args;
 mod helpers;
@@ -78,7 +79,10 @@ fn work(
     let ended = runtimes.block_on(async {
         let report = tokio::select! {
             report = working => report,
-            code = control.abandoned() => return Ok(Err(code)),
+            code = control.abandoned() => {
+                free_locks(runtimes.overseer(), &held, FREEING_LOCKS).await;
+                return Ok(Err(code));
+            }
             signals = signals => match signals.context("the task of signals ended")? {},
             summed = sum_up(summary.as_deref(), &console) => {
                 summed.context("could not listen for SIGUSR1")?;
@@ -88,7 +92,7 @@ fn work(
         if let Some(summary) = &summary {
             console.print(summary.lines(&console));
         }
-        free_locks(&held).await;
+        free_locks(runtimes.overseer(), &held, FREEING_LOCKS).await;
         report.map(Ok)
     });
     runtimes.shut_down();
@@ -176,13 +180,72 @@ async fn sum_up(summary: Option<&Summary>, console: &Console) -> std::io::Result
 /// How long the end of the process waits for locks that jobs still hold.
 const FREEING_LOCKS: Duration = Duration::from_secs(3);
 
-/// Frees the locks that jobs still hold: blocking handlers that did not return end with this process.
-async fn free_locks(held: &HeldLocks) {
-    let locks = held.free_all(FREEING_LOCKS).await;
+/// Frees the locks that jobs still hold: blocking handlers that did not return end with this process. Returns how many
+/// could not be freed.
+///
+/// The wait runs on the overseer: where a handler blocks the only thread of the jobs, no timeout ends there. Locks of
+/// that runtime stay then, as it no longer drives their connections.
+async fn free_locks(overseer: Option<Handle>, held: &HeldLocks, within: Duration) -> usize {
+    let locks = match overseer {
+        Some(overseer) => {
+            let locks = held.clone();
+            let freeing = overseer.spawn(async move { locks.free_all(within).await });
+            freeing.await.unwrap_or_else(|_| held.len())
+        }
+        None => held.free_all(within).await,
+    };
     if locks > 0 {
         tracing::error!(
             locks,
             "locks of jobs could not be freed: they stay until they run out"
         );
+    }
+    locks
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::cache::{Cache, FileStore, FileStoreOptions};
+    use crate::handler::JobContext;
+    use crate::time::Clock;
+
+    #[test]
+    fn a_handler_that_blocks_the_only_thread_keeps_its_lock_but_not_the_process() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = FileStoreOptions {
+            directory: directory.path().to_owned(),
+            lock_directory: directory.path().to_owned(),
+            permission: None,
+            separate_locks: true,
+        };
+        let cache = Cache::file(FileStore::new(options, Clock::System));
+        let lock = cache.lock("lock", "me", Duration::ZERO);
+        let (one, held) = (NonZeroUsize::MIN, HeldLocks::default());
+        let runtimes = Runtimes::new(true, one, one).unwrap();
+        let context = JobContext::of_payload(b"{\"job\":\"A\",\"data\":{}}").unwrap();
+        let taken = held.take(lock.clone(), Duration::ZERO, context.holds());
+        let taken = runtimes.block_on(taken).unwrap().unwrap();
+        let (gate, waits) = mpsc::channel::<()>();
+        let (tell, started) = mpsc::channel();
+        let entered = runtimes.enter();
+        tokio::spawn(async move {
+            tell.send(()).unwrap();
+            // Ends with an error once the other end is dropped.
+            let _ = waits.recv();
+        });
+        drop(entered);
+        started.recv().unwrap();
+        let free = |within| free_locks(runtimes.overseer(), &held, within);
+        assert_eq!(runtimes.block_on(free(Duration::from_millis(50))), 1);
+        drop(gate);
+        // As where other threads are left.
+        assert_eq!(runtimes.block_on(free(Duration::from_secs(60))), 0);
+        assert_eq!(runtimes.block_on(lock.current_owner()).unwrap(), None);
+        drop(taken);
+        runtimes.shut_down();
     }
 }
