@@ -109,10 +109,23 @@ mod tests {
             payload: "{}".into(),
             exception: "E".into(),
             failed_at: 1_767_323_045,
+            token: None,
         };
         let uuid = job.id();
         assert_eq!(uuid, job.id());
+        // As in the spools of earlier versions.
+        assert!(!String::from_utf8(job.to_json()).unwrap().contains("token"));
+        let read: FailedJob = serde_json::from_slice(&job.to_json()).unwrap();
+        assert_eq!(read, job);
         assert_eq!((uuid.len(), &uuid[14..15]), (36, "8"), "{uuid}");
+        // Another failure that is equal otherwise.
+        let other = FailedJob {
+            token: Some("1".into()),
+            ..job.clone()
+        };
+        let read: FailedJob = serde_json::from_slice(&other.to_json()).unwrap();
+        assert_eq!(read.id(), other.id());
+        assert_ne!(read.id(), uuid);
         let named = FailedJob {
             uuid: Some("u".into()),
             ..job

@@ -453,6 +453,7 @@ mod tests {
             payload: "{}".to_owned(),
             exception: exception.to_owned(),
             failed_at: NOW - seconds_ago,
+            token: None,
         }
     }
 

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::follow_ups::{FollowUpRelay, Logged, PAGE, Problem, Pushing};
 use super::lease::FencingToken;
-use crate::outbox::follow_up::{FollowUp, LockRequest, RemotePush};
+use crate::outbox::follow_up::{FollowUp, LockRequest, RemotePush, random_token};
 use crate::payload::{FailedJob, Payload};
 use crate::queue::{Ability, Effect, Error, Once, Push, Queue, QueueName, Spool};
 use crate::shown::with_causes;
@@ -172,6 +172,7 @@ impl FollowUpRelay {
         let payload = push.payload().and_then(|bytes| Payload::parse(&bytes).ok());
         let uuid = payload.and_then(|payload| payload.uuid);
         FailedJob {
+            token: uuid.is_none().then(random_token),
             uuid: uuid.map(|uuid| uuid.to_string()),
             connection: push.connection.clone(),
             queue: push.queue.clone(),

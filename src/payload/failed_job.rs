@@ -21,6 +21,9 @@ pub struct FailedJob {
     pub exception: String,
     /// When it failed, in unix seconds.
     pub failed_at: i64,
+    /// Tells apart failures of jobs without a uuid that are equal otherwise; absent in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
 }
 
 impl FailedJob {

@@ -249,6 +249,7 @@ async fn a_job_that_fails_becomes_a_row_in_the_step_that_ends_it(kind: Kind) {
             payload: String::from_utf8(job.payload.to_vec()).unwrap(),
             exception: "RuntimeException: why\0".into(),
             failed_at: 1_767_323_045,
+            token: None,
         };
         let settlement = Settlement::Finish(vec![Effect::Record(record)]);
         let settled = queue.settle(&[(Arc::new(job), settlement)]).await.unwrap();

@@ -109,6 +109,7 @@ fn job(uuid: &str, queue: &str, failed_at: i64) -> FailedJob {
         payload: format!("{{\"uuid\":\"{uuid}\",\"é\":\"/\"}}"),
         exception: "E: boom in artisand:0".into(),
         failed_at,
+        token: None,
     }
 }
 

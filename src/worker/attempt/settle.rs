@@ -8,6 +8,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::oneshot;
 
 use crate::handler::{FailureText, Handler, JobContext, JobInfo};
+use crate::outbox::follow_up::random_token;
 use crate::payload::{FailedJob, JobUuid};
 use crate::queue::{self, Effect, Push, Settled, Settlement};
 use crate::shown::{rounded, with_causes};
@@ -150,6 +151,7 @@ impl Attempt {
             payload: String::from_utf8_lossy(&self.job.payload).into_owned(),
             exception,
             failed_at: self.shared.triage.app.clock.now().0,
+            token: info.payload.uuid.is_none().then(random_token),
         };
         Effect::Record(record)
     }

@@ -144,6 +144,19 @@ async fn a_failed_job_is_recorded_as_it_was_popped() {
             .exception
             .starts_with("Artisand\\HandlerError: disk full in ")
     );
+    assert_eq!(failed.token, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_of_equal_jobs_without_a_uuid_have_records_of_their_own() {
+    let bytes = payload("A", 1, &json!({"uuid": null}));
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        let scene = Scene::new(does(|_| Err("disk full".into())));
+        let attempted = scene.attempt(&bytes, 1, Settled::Done).await;
+        ids.push(attempted.failed().id());
+    }
+    assert_ne!(ids[0], ids[1]);
 }
 
 #[tokio::test(start_paused = true)]
