@@ -128,8 +128,8 @@ impl Drop for Failing {
 /// How long the recorder waits for PHP's work after failures if there is always some.
 const FAILING: Duration = Duration::from_secs(10);
 
-/// Moves records to the store until no more will come.
-pub(crate) async fn keep_recording(recorder: FailedJobRelay) {
+/// Moves records to the store until no more will come; returns how the last pass ended.
+pub(crate) async fn keep_recording(recorder: FailedJobRelay) -> DrainStatus {
     let mut reconnect = Reconnect::default();
     let mut parts = Parts::<Logged>::new(Arc::clone(&recorder.ledger), &recorder.queues);
     loop {
@@ -149,8 +149,13 @@ pub(crate) async fn keep_recording(recorder: FailedJobRelay) {
             sweeps.ended += 1;
             sweeps.is_refused = drained == DrainStatus::Failed;
         });
+        if is_last && drained != DrainStatus::Later {
+            return drained;
+        }
         if is_last {
-            return;
+            // The process that has the lease may have been killed, or be stopping without having seen the last records.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
         }
         let wait = match drained {
             DrainStatus::All => {
@@ -743,6 +748,26 @@ mod tests {
             (0, vec!["E".to_owned()])
         );
         assert_eq!(seen.borrow().ended, 7);
+    }
+
+    /// That process may have been killed, or be stopping, too.
+    #[tokio::test(start_paused = true)]
+    async fn a_stopping_worker_waits_for_the_lease_of_another_process() {
+        let scene = Scene::new();
+        scene.spool(&failed("a", "a", 0));
+        let (relay, seen) = scene.relay();
+        let other = Lease::take(&relay.ledger, Spool::FailedJobs, &relay.progress).await;
+        scene.last.cancel();
+        let recording = tokio::spawn(keep_recording(relay));
+        until(|| seen.borrow().ended > 1).await;
+        assert!(!recording.is_finished());
+        assert_eq!(scene.left(), 1);
+        other.unwrap().give_up().await;
+        assert_eq!(recording.await.unwrap(), DrainStatus::All);
+        assert_eq!(
+            (scene.left(), scene.stored().await),
+            (0, vec!["a".to_owned()])
+        );
     }
 
     /// The first records were refused, and the pass after that began behind them.

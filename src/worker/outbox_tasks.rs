@@ -20,7 +20,7 @@ use crate::worker::stop::Orders;
 
 /// The task that moves failed jobs to their store.
 pub(crate) struct Recording {
-    task: JoinHandle<()>,
+    task: JoinHandle<DrainStatus>,
     last: CancellationToken,
     progress: Progress,
     recordings: Recordings,
@@ -77,10 +77,11 @@ impl Recording {
     /// Moves the last records to the store while there is progress; the next worker moves the rest.
     pub(crate) async fn finish(mut self, budget: DrainBudget) {
         self.last.cancel();
-        if budget.wait(&mut self.task, &self.progress).await.is_none() {
+        let ended = budget.wait(&mut self.task, &self.progress).await;
+        if !matches!(ended, Some(Ok(DrainStatus::All))) {
             self.task.abort();
             tracing::warn!(
-                "failed jobs are left in the spool, as their store did not take them in time; the next worker will record them"
+                "failed jobs are left in the spool, as their store did not take them in time or another process is at them; the next worker will record them"
             );
         }
     }
