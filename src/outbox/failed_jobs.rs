@@ -13,9 +13,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::connection::Reconnect;
 use crate::failed::{FailedJob, FailedJobs, Recorded};
-use crate::outbox::OnRefusal;
 use crate::outbox::lease::{DrainStatus, Lease, Progress, list_unreachable};
 use crate::outbox::parts::{Part, Parts, worst};
+use crate::outbox::{OnRefusal, despite_panics};
 use crate::queue::{Ledger, QueueName, Spool};
 use crate::shown::with_causes;
 use crate::time::Clock;
@@ -130,6 +130,16 @@ const FAILING: Duration = Duration::from_secs(10);
 
 /// Moves records to the store until no more will come; returns how the last pass ended.
 pub(crate) async fn keep_recording(recorder: FailedJobRelay) -> DrainStatus {
+    let panicked = || {
+        recorder.sweeps.send_modify(|sweeps| {
+            sweeps.ended = sweeps.begun;
+            sweeps.is_refused = true;
+        });
+    };
+    despite_panics(&recorder.last, || keep_sweeping(&recorder), panicked).await
+}
+
+async fn keep_sweeping(recorder: &FailedJobRelay) -> DrainStatus {
     let mut reconnect = Reconnect::default();
     let mut parts = Parts::<Logged>::new(Arc::clone(&recorder.ledger), &recorder.queues);
     loop {
@@ -748,6 +758,25 @@ mod tests {
             (0, vec!["E".to_owned()])
         );
         assert_eq!(seen.borrow().ended, 7);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_recorder_that_panicked_starts_again() {
+        let scene = Scene::new();
+        scene.spool(&failed("a", "a", 0));
+        scene.away(1);
+        let (relay, seen) = scene.relay();
+        let relay = FailedJobRelay {
+            on_refusal: OnRefusal::new(|_| panic!("a bug")),
+            ..relay
+        };
+        let recording = tokio::spawn(keep_recording(relay));
+        until(|| seen.borrow().is_refused).await;
+        assert_eq!((seen.borrow().begun, seen.borrow().ended), (1, 1));
+        until(|| scene.left() == 0).await;
+        scene.last.cancel();
+        assert_eq!(recording.await.unwrap(), DrainStatus::All);
+        assert_eq!(scene.stored().await, ["a"]);
     }
 
     /// That process may have been killed, or be stopping, too.

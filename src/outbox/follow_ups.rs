@@ -32,11 +32,11 @@ use crate::batch::{Batches, Ended};
 use crate::cache::{self, Cache};
 use crate::connection::Reconnect;
 use crate::handler::Services;
-use crate::outbox::OnRefusal;
 use crate::outbox::follow_up::{Count, FollowUp, RemotePush};
 use crate::outbox::lease::{DrainStatus, FencingToken, Lease, Progress, list_unreachable};
 use crate::outbox::left::Left;
 use crate::outbox::parts::{self, Parts, worst};
+use crate::outbox::{OnRefusal, despite_panics};
 use crate::queue::{ConnectionName, Effect, Ledger, Queue, QueueName, Spool};
 use crate::shown::with_causes;
 use crate::time::Clock;
@@ -134,7 +134,12 @@ pub(crate) async fn keep_following(relay: FollowUpRelay) -> DrainStatus {
     loop {
         for part in &parts.all()[lists.len()..] {
             let list = lists.len();
-            lists.spawn(Arc::clone(&relay).keep(Arc::clone(&part.ledger), list, list < own));
+            let (relay, ledger) = (Arc::clone(&relay), Arc::clone(&part.ledger));
+            lists.spawn(async move {
+                let start = || Arc::clone(&relay).keep(Arc::clone(&ledger), list, list < own);
+                let panicked = || relay.left.pass_ended(list, 0, DrainStatus::Failed);
+                despite_panics(&relay.last, start, panicked).await
+            });
         }
         let look = async {
             tokio::time::sleep_until(look_at).await;

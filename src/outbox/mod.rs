@@ -16,7 +16,45 @@ mod parts;
 mod push;
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use tokio_util::sync::CancellationToken;
+
+use crate::handler::panic_text;
+use crate::outbox::lease::DrainStatus;
+
+/// How long a task rests that has panicked: by then its lease has run out.
+const AFTER_PANIC: Duration = Duration::from_secs(10);
+
+/// Runs a task of the outbox until it ends; if it panics, `panicked` is called and the task starts again.
+///
+/// Without the task, records would wait for another worker, and this one for the records.
+async fn despite_panics<F: Future<Output = DrainStatus>>(
+    last: &CancellationToken,
+    start: impl Fn() -> F,
+    panicked: impl Fn(),
+) -> DrainStatus {
+    loop {
+        match AssertUnwindSafe(start()).catch_unwind().await {
+            Ok(ended) => return ended,
+            Err(panic) => tracing::error!(
+                error = panic_text(&*panic),
+                "what ended jobs have left to do cannot be done, because of a bug; it will be tried again"
+            ),
+        }
+        panicked();
+        if last.is_cancelled() {
+            return DrainStatus::Failed;
+        }
+        tokio::select! {
+            () = last.cancelled() => {}
+            () = tokio::time::sleep(AFTER_PANIC) => {}
+        }
+    }
+}
 
 /// Told of each time that a store, a cache or a queue has refused what an ended job has left to do, and what that was.
 #[derive(Clone)]

@@ -80,6 +80,38 @@ fn to_default(id: &str) -> RemotePush {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_list_whose_task_panicked_is_emptied_all_the_same() {
+    let queue = Arc::new(MemoryQueue::new(None));
+    let (left, last) = (Arc::<Left>::default(), CancellationToken::new());
+    queue.spool_record(Spool::FollowUps, b"from another program".to_vec());
+    let push = FollowUp::Push(to_default("a"));
+    queue.spool_record(Spool::FollowUps, push.to_record());
+    left.note();
+    let panicked = std::sync::atomic::AtomicBool::new(false);
+    let on_refusal = OnRefusal::new(move |_| {
+        let was_before = panicked.swap(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(was_before, "a bug");
+    });
+    let follower = FollowUpRelay {
+        on_refusal,
+        ..follower(&queue, Services::default(), &left, &last)
+    };
+    let mut changes = left.changes();
+    let following = tokio::spawn(keep_following(follower));
+    // What is stuck is not waited for.
+    while !left.is_clear() {
+        changes.changed().await.unwrap();
+    }
+    while queue.spool(Spool::FollowUps).len() > 1 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let pending = queue.sizes(&"default".into()).await.unwrap().pending;
+    assert_eq!(pending, 1);
+    last.cancel();
+    assert_eq!(following.await.unwrap(), DrainStatus::Failed);
+}
+
 /// The reply to a push is lost, then the worker dies, and its successor cannot reach that server.
 #[tokio::test(start_paused = true)]
 async fn a_push_goes_to_one_of_several_connections_whichever_worker_repeats_it() {
