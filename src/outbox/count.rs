@@ -65,6 +65,7 @@ impl FollowUpRelay {
         match batches.forget_marks(batch, &ended).await {
             Ok(()) => self.advance(hold, &records, &[], said).await,
             Err(error) => {
+                said.is_away = error.is_lost_connection();
                 self.problem(said, what, with_causes(&error));
                 RelayResult::Left(records.len())
             }
@@ -79,7 +80,6 @@ impl FollowUpRelay {
         counts: Vec<Stored<Count>>,
         counted: Vec<Stored<Vec<Ended>>>,
         said: &mut Logged,
-        is_away: &mut bool,
     ) -> RelayResult {
         let all = counts.len() + counted.len();
         let Some(batches) = &self.services.batches else {
@@ -94,7 +94,7 @@ impl FollowUpRelay {
             Ok(Some(recorded)) => recorded,
             Ok(None) => return RelayResult::Lost,
             Err(error) => {
-                *is_away = error.is_lost_connection();
+                said.is_away = error.is_lost_connection();
                 self.problem(said, COUNTING, with_causes(&error));
                 return RelayResult::Left(all);
             }
@@ -131,7 +131,7 @@ impl FollowUpRelay {
             }
             return self.forget(hold, batch, counted, said).await;
         }
-        self.count_in_php(hold, (batches, batch), for_php, counted, said, is_away)
+        self.count_in_php(hold, (batches, batch), for_php, counted, said)
             .await
     }
 
@@ -143,7 +143,6 @@ impl FollowUpRelay {
         for_php: Vec<Stored<Count>>,
         counted: Vec<Stored<Vec<Ended>>>,
         said: &mut Logged,
-        is_away: &mut bool,
     ) -> RelayResult {
         let may = || hold.is_held();
         let (records, forget) = apart(counted);
@@ -153,7 +152,7 @@ impl FollowUpRelay {
             Ok(Some(marks)) => marks,
             Ok(None) => return RelayResult::Lost,
             Err(error) => {
-                *is_away = error.is_lost_connection();
+                said.is_away = error.is_lost_connection();
                 self.problem(said, COUNTING, with_causes(&error));
                 return RelayResult::Left(for_php.len());
             }

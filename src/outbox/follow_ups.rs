@@ -86,6 +86,8 @@ pub(super) struct Logged {
     pub(super) has_counted: bool,
     /// Locks by store and name that this pass could not free: they must not be taken before that.
     pub(super) held: BTreeSet<(String, String)>,
+    /// The database of batches was away in this pass: trying it again would cost each page another wait.
+    pub(super) is_away: bool,
     /// Pushes by identity whose locks were taken, and since when that is so.
     pub(super) refused: BTreeMap<String, Instant>,
 }
@@ -259,6 +261,7 @@ impl FollowUpRelay {
         if first == 0 {
             said.held.clear();
         }
+        said.is_away = false;
         loop {
             let records = match lease
                 .hold()
@@ -342,21 +345,23 @@ impl FollowUpRelay {
                 over @ (RelayResult::Lost | RelayResult::Unreachable(_)) => return over,
             }
         }
-        let mut is_away = false;
         for (batch, counts) in counts {
             let counted = forgets.remove(&batch).unwrap_or_default();
-            if is_away {
+            if said.is_away {
                 left += counts.len() + counted.len();
                 continue;
             }
-            let done = self.count(hold, &batch, counts, counted, said, &mut is_away);
-            match done.await {
+            match self.count(hold, &batch, counts, counted, said).await {
                 RelayResult::All => {}
                 RelayResult::Left(more) => left += more,
                 over @ (RelayResult::Lost | RelayResult::Unreachable(_)) => return over,
             }
         }
         for (batch, counted) in forgets {
+            if said.is_away {
+                left += counted.len();
+                continue;
+            }
             match self.forget(hold, &batch, counted, said).await {
                 RelayResult::All => {}
                 RelayResult::Left(more) => left += more,

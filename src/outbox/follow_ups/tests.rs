@@ -643,6 +643,30 @@ async fn records_of_all_batches_stay_where_their_database_is_away() {
     assert_eq!(**told.lock().unwrap(), ["count jobs in a batch"]);
 }
 
+/// Each try may cost the whole of a timeout.
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn a_database_of_batches_that_is_away_is_tried_once_in_a_pass_of_several_pages() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_, services) = batches_in(&directory.path().join("nowhere/file"));
+    let queue = Arc::new(MemoryQueue::new(None));
+    for number in 0..=PAGE {
+        note(&queue, &count(&number.to_string(), "1"));
+    }
+    let forget = FollowUp::Forget {
+        batch: "b".to_owned(),
+        ended: vec![ended("0")],
+    };
+    note(&queue, &forget);
+    let (relay, told) = telling(&queue, services);
+    let mut state = ListState::default();
+    for tries in 1..=2 {
+        let drained = relay.drain(&relay.ledger, &mut state).await;
+        assert_eq!((drained, left_in(&queue)), (DrainStatus::Failed, PAGE + 2));
+        assert_eq!(told.lock().unwrap().len(), tries);
+    }
+}
+
 /// A batch of three jobs, without callbacks.
 #[cfg(feature = "sqlite")]
 async fn with_a_batch(file: &std::path::Path) -> (Database, Services) {
