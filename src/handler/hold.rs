@@ -59,7 +59,7 @@ const FREEING: Duration = Duration::from_secs(3);
 const FIRST_RETRY: Duration = Duration::from_millis(200);
 /// Longest wait between two tries.
 const LAST_RETRY: Duration = Duration::from_secs(5);
-/// How long to try to free a lock, if it does not expire before.
+/// How long to try to free a lock that may not be taken at all: while its store is away, each job leaves one.
 const TRY_FREEING: Duration = Duration::from_secs(300);
 
 impl fmt::Debug for HeldLocks {
@@ -204,7 +204,7 @@ async fn keep(
         // The lock may be taken: maybe only the answer was lost.
         ended.cancel();
     }
-    let is_ours = !matches!(taken, Ok(false));
+    let (is_ours, is_sure) = (!matches!(taken, Ok(false)), taken.is_ok());
     // The receiver may be dropped; then `ended` is cancelled.
     let _ = tell.send(taken);
     if !is_ours {
@@ -212,7 +212,13 @@ async fn keep(
     }
     let is_lost = renew(lock, ttl, ended).await;
     if !is_lost {
-        free(lock, ttl).await;
+        let lives = if ttl.is_zero() { Duration::MAX } else { ttl };
+        let tries_for = if is_sure {
+            lives
+        } else {
+            lives.min(TRY_FREEING)
+        };
+        free(lock, tries_for).await;
     }
 }
 
@@ -252,13 +258,9 @@ async fn renew(lock: &Lock, ttl: Duration, ended: &CancellationToken) -> bool {
 }
 
 /// Frees a lock; retries while the lock may still exist.
-async fn free(lock: &Lock, ttl: Duration) {
-    let tries_for = if ttl.is_zero() {
-        TRY_FREEING
-    } else {
-        ttl.min(TRY_FREEING)
-    };
-    let until = Instant::now() + tries_for;
+async fn free(lock: &Lock, tries_for: Duration) {
+    // None if that is for ever.
+    let until = Instant::now().checked_add(tries_for);
     let mut wait = FIRST_RETRY;
     loop {
         let error = match lock.release().await {
@@ -272,7 +274,7 @@ async fn free(lock: &Lock, ttl: Duration) {
             }
             Err(error) => with_causes(&error),
         };
-        if Instant::now() >= until {
+        if until.is_some_and(|until| until <= Instant::now()) {
             tracing::error!(
                 lock = lock.name(),
                 error,
@@ -289,5 +291,54 @@ async fn free(lock: &Lock, ttl: Duration) {
         }
         tokio::time::sleep(wait).await;
         wait = (wait * 2).min(LAST_RETRY);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+    use crate::cache::{Cache, FileStore, FileStoreOptions};
+    use crate::time::Clock;
+
+    /// The only file below a directory.
+    fn only_file(directory: &Path) -> PathBuf {
+        let entry = std::fs::read_dir(directory).unwrap().next().unwrap();
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            only_file(&path)
+        } else {
+            path
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_that_never_expires_is_freed_however_long_its_store_was_away() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = FileStoreOptions {
+            directory: directory.path().to_owned(),
+            lock_directory: directory.path().to_owned(),
+            permission: None,
+            separate_locks: true,
+        };
+        let cache = Cache::file(FileStore::new(options, Clock::System));
+        let lock = cache.lock("lock", "me", Duration::ZERO);
+        let (locks, holds) = (HeldLocks::default(), Holds::default());
+        let held = locks.take(lock.clone(), Duration::ZERO, &holds).await;
+        let held = held.unwrap().unwrap();
+        let file = only_file(directory.path());
+        // A directory in its place makes each try fail.
+        let aside = directory.path().join("aside");
+        std::fs::rename(&file, &aside).unwrap();
+        std::fs::create_dir(&file).unwrap();
+        assert!(lock.release().await.is_err());
+        drop(held);
+        tokio::time::sleep(TRY_FREEING * 4).await;
+        assert_eq!(locks.len(), 1);
+        std::fs::remove_dir(&file).unwrap();
+        std::fs::rename(&aside, &file).unwrap();
+        assert_eq!(locks.free_all(LAST_RETRY * 2).await, 0);
+        assert_eq!(lock.current_owner().await.unwrap(), None);
     }
 }
