@@ -179,6 +179,10 @@ impl Prepared {
         match self.handle(lock)? {
             Some(handle) => {
                 let acquired = handle.acquire().await;
+                if acquired.is_err() {
+                    // It may be taken: maybe only the answer was lost.
+                    self.free(lock).await;
+                }
                 acquired.map_err(|error| DispatchError::Refused(error.into()))
             }
             None => Ok(true),

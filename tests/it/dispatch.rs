@@ -6,17 +6,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use artisand::app::Manifest;
+use artisand::cache::{Cache, DatabaseStore, DatabaseStoreOptions, Stores};
 use artisand::connection::{Redis, RedisOptions};
 use artisand::dispatch::{Dispatch, DispatchError, Dispatched};
 use artisand::handler::Services;
 use artisand::payload::Payload;
 use artisand::queue::{Connections, Destination, RedisQueue, RedisQueueOptions};
+use artisand::time::Clock;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::follow::file_stores;
+use crate::follow::{file_stores, sqlite};
 use crate::harness::redis::RedisServer;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -232,6 +234,46 @@ async fn a_unique_job_that_is_dispatched_again_with_once_leaves_no_lock() {
     uuid_of(job().once("second").await.unwrap());
     assert!(lock.current_owner().await.unwrap().is_some());
     assert_eq!(length(), 2);
+}
+
+/// The trigger fails without taking the row back, as if only the answer was lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_is_taken_although_its_store_reports_an_error_does_not_stay() {
+    let server = RedisServer::start();
+    let directory = tempfile::tempdir().unwrap();
+    let database = sqlite(
+        directory.path(),
+        &[
+            "create table locks (key varchar primary key, owner varchar, expiration integer)",
+            "create trigger lost after insert on locks begin select raise(fail, 'lost'); end",
+        ],
+    )
+    .await;
+    let options = DatabaseStoreOptions {
+        prefix: String::new(),
+        table: "cache".into(),
+        lock_table: "locks".into(),
+        sqlite_base64: false,
+        lock_timeout: Duration::from_secs(60),
+    };
+    let store = DatabaseStore::new(database.clone(), database.clone(), options, Clock::System);
+    let cache = Cache::database(store);
+    let taken = cache.lock("other", "me", Duration::ZERO).acquire().await;
+    assert!(taken.is_err());
+    let mut services = services(&server.url(), manifest_of(false, true));
+    let of_stores = cache.clone();
+    services.stores = Some(Stores::new("database", move |_: &str| {
+        Ok::<_, std::convert::Infallible>(of_stores.clone())
+    }));
+    let error = Dispatch::of_services(services).job(&RECEIPT).await;
+    assert!(matches!(error, Err(DispatchError::Refused(_))), "{error:?}");
+    // Only that of the test is left.
+    let rows = database
+        .rows("select \"key\" from locks", &[])
+        .await
+        .unwrap();
+    assert_eq!(rows.len(), 1);
+    assert_eq!(server.length("queues:usual"), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

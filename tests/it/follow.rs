@@ -539,7 +539,7 @@ async fn a_step_whose_lock_another_list_is_about_to_free_is_not_dropped() {
 }
 
 /// A database in this directory, created with these statements.
-async fn sqlite(directory: &Path, statements: &[&str]) -> Database {
+pub(crate) async fn sqlite(directory: &Path, statements: &[&str]) -> Database {
     let path = directory.join("database.sqlite");
     std::fs::write(&path, "").unwrap();
     let options = DatabaseOptions {
