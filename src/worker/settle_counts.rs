@@ -1,11 +1,17 @@
-//! How far the settling of ended jobs has come, for a worker with one slot or one PHP process.
+//! How far the settling of ended jobs has come.
 //!
-//! Such a worker runs one job after the other: the next one begins when the last one is settled. The pop need not
-//! wait for that. It is sent right behind the settlement, on the same connection, so that both take one round trip.
+//! A worker with one slot or one PHP process runs one job after the other: the next one begins when the last one is
+//! settled. The pop need not wait for that. It is sent right behind the settlement, on the same connection, so that
+//! both take one round trip.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::Notify;
+
+use super::gauge::{Gauge, Held};
+
+/// How many groups of jobs that cannot be settled keep the worker from popping more.
+const MOST_PARKED: usize = 64;
 
 /// Counts of ended jobs since the worker's start.
 #[derive(Debug, Default)]
@@ -18,6 +24,8 @@ pub(crate) struct SettleCounts {
     settled: AtomicU64,
     /// Whether some will never be settled by this worker.
     are_given_up: AtomicBool,
+    /// Groups of jobs that could not be settled, and are tried again.
+    parked: Gauge,
     changed: Notify,
     /// Notified, too, when jobs are settled, for attempts that wait for it.
     all_settled: Notify,
@@ -49,6 +57,16 @@ impl SettleCounts {
     pub(super) fn note_given_up(&self, jobs: usize) {
         self.are_given_up.store(true, Ordering::Relaxed);
         self.note_settled(jobs);
+    }
+
+    /// Counts a group of jobs that is tried again until the guard is dropped.
+    pub(super) fn park(&self) -> Held {
+        self.parked.hold()
+    }
+
+    /// Whether so many jobs could not be settled that no more should begin: their number would have no limit.
+    pub(super) fn are_too_many_parked(&self) -> bool {
+        self.parked.count() >= MOST_PARKED
     }
 
     /// Whether all jobs that have ended are settled.

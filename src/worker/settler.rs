@@ -127,13 +127,11 @@ fn returns_at(settlement: &Settlement) -> Option<UnixSeconds> {
 /// How often a push is tried whose target key is not a queue.
 const MOST_REFUSALS: u32 = 3;
 
-/// Most groups of jobs that are retried at the same time; with more, all settling waits.
-const MOST_PARKED: usize = 64;
-
 /// Settles jobs until all senders are gone; returns how many could not be settled.
 ///
 /// Jobs that cannot be settled are retried apart from the others: a list that cannot be written does not keep
-/// finished jobs from being deleted.
+/// finished jobs from being deleted. With too many of them the loop pops no more jobs; those that run are still
+/// settled.
 pub(super) async fn keep_settling(
     settler: Settler,
     mut settlements: mpsc::Receiver<PendingSettlement>,
@@ -147,10 +145,11 @@ pub(super) async fn keep_settling(
         let batch = std::mem::replace(&mut batch, Vec::with_capacity(64));
         for refused in settler.settle(batch).await {
             let settler = Arc::clone(&settler);
-            parked.spawn(async move { settler.settle_again(refused).await });
-        }
-        while parked.len() >= MOST_PARKED {
-            unsettled += parked.join_next().await.map_or(0, |left| left.unwrap_or(1));
+            let counted = settler.settle_counts.park();
+            parked.spawn(async move {
+                let _counted = counted;
+                settler.settle_again(refused).await
+            });
         }
         while let Some(left) = parked.try_join_next() {
             unsettled += left.unwrap_or(1);

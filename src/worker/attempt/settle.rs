@@ -220,7 +220,11 @@ impl Attempt {
         settlements.settle_counts.note_ended();
         let sent = match sender.try_send(pending) {
             // Rare: there is room for as many as there are slots.
-            Err(TrySendError::Full(pending)) => Box::pin(sender.send(pending)).await.is_ok(),
+            Err(TrySendError::Full(pending)) => {
+                // The settler waits for the server: a stop must see that nothing else is waited for.
+                let _waiting = settlements.waiting.hold();
+                Box::pin(sender.send(pending)).await.is_ok()
+            }
             sent => sent.is_ok(),
         };
         if sent {

@@ -116,11 +116,14 @@ impl Run {
         !self.is_sequential() || self.shared.settlements.settle_counts.are_settled()
     }
 
-    /// Whether a pop has to wait until the last job is settled and reported.
+    /// Whether a pop has to wait: until the last job is settled and reported, or until the server takes the ends of
+    /// jobs again.
     fn is_held_up(&self) -> bool {
-        self.is_sequential()
-            && !self.shared.settlements.settle_counts.are_settled()
-            && (self.shared.observers.are_in_order() || self.pops_for_both())
+        let settle_counts = &self.shared.settlements.settle_counts;
+        let waits_for_last = self.is_sequential()
+            && !settle_counts.are_settled()
+            && (self.shared.observers.are_in_order() || self.pops_for_both());
+        waits_for_last || settle_counts.are_too_many_parked()
     }
 
     /// Whether one pop is for handlers here and for PHP: the queue cannot leave the jobs of either.

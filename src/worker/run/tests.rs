@@ -136,6 +136,25 @@ async fn jobs_of_a_pop_that_was_under_way_at_the_stop_are_run() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_worker_whose_ends_of_jobs_are_refused_takes_no_more_until_they_are_not() {
+    let mut scene = Scene::new(nothing());
+    scene.options.concurrency = slots(2);
+    let server = Arc::clone(&scene.server);
+    server.push(&jobs(1000)).await;
+    server.refuses(|_| Some(Fault::Refused));
+    let mending = async {
+        tokio::time::sleep(S(60)).await;
+        let left = server.sizes().await.pending;
+        server.refuses(|_| None);
+        left
+    };
+    let ((report, _), left) = tokio::join!(scene.run(), mending);
+    assert!(left > 0);
+    assert_eq!((report.jobs_processed, report.unsettled), (1000, 0));
+    assert_eq!(server.sizes().await, pending(0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_job_is_reserved_that_the_worker_may_not_begin() {
     let mut scene = Scene::new(slow(S(1))).endless();
     scene.options.concurrency = slots(8);

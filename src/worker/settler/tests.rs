@@ -259,6 +259,24 @@ async fn a_job_whose_effects_are_refused_keeps_no_other_from_its_end() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn ends_that_are_refused_keep_no_other_from_its_own_however_many_they_are() {
+    let scene = Scene::of(70).await;
+    let server = Arc::clone(&scene.server);
+    server.refuses(|settlement| is_finish(settlement).then_some(Fault::Refused));
+    for number in 1..70 {
+        scene.end(number, pushing());
+        tokio::task::yield_now().await;
+    }
+    let deleted = tokio::time::timeout(S(60), scene.end(0, Settlement::Delete)).await;
+    assert_eq!(deleted.unwrap(), Ok(Settled::Done));
+    assert!(scene.settle_counts.are_too_many_parked());
+    let settle_counts = Arc::clone(&scene.settle_counts);
+    server.refuses(|_| None);
+    assert_eq!(scene.finish().await, 0);
+    assert!(!settle_counts.are_too_many_parked());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_push_to_a_key_that_is_no_queue_is_given_up_and_its_job_runs_again() {
     let scene = Scene::of(1).await;
     let (server, running) = (Arc::clone(&scene.server), Arc::clone(&scene.running));

@@ -93,6 +93,27 @@ async fn a_job_that_stays_reserved_is_not_renewed_any_more() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_job_that_waits_for_room_to_be_settled_waits_only_for_the_server() {
+    let scene = Scene::new(nothing());
+    scene.server.push(&[job(1)]).await;
+    let job = scene.server.reserve().await.remove(0);
+    let (shared, mut ends) = scene.shared();
+    let attempt = attempt_of(&shared, &job);
+    let waiting = &shared.settlements.waiting;
+    for _ in 0..ends.max_capacity() {
+        attempt.settle(Ending::put_back(None)).await;
+    }
+    assert_eq!(waiting.count(), 0);
+    let mut settling = std::pin::pin!(attempt.settle(Ending::put_back(None)));
+    assert!(futures_util::poll!(settling.as_mut()).is_pending());
+    // A stop sees that, and gives the server up after a while.
+    assert_eq!(waiting.count(), 1);
+    assert!(ends.recv().await.is_some());
+    settling.await;
+    assert_eq!(waiting.count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_reservation_ends_no_earlier_than_now() {
     let scene = Scene::new(nothing());
     scene.server.push(&[job(1)]).await;
