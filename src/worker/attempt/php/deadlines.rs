@@ -79,6 +79,11 @@ impl Deadlines {
         self.deadline = self.deadline.map(|deadline| deadline.max(least));
     }
 
+    /// Notes that the job had to wait for this long: as in PHP, that does not count towards its timeout.
+    pub(super) fn excuse(&mut self, waited: Duration) {
+        self.deadline = self.deadline.map(|deadline| deadline + waited);
+    }
+
     /// Notes that the worker cuts its jobs short; `has_end` says whether this one has ended for good.
     pub(super) fn cut(&mut self, has_end: bool, now: Instant) -> AttemptStep {
         if has_end {

@@ -212,7 +212,10 @@ impl Attempt {
                         course.is_announced = true;
                         self.announce(info, run.began().unwrap_or(began));
                     }
+                    let heard = Instant::now();
                     let over = self.hear(said, info, run, course, &mut deadlines).await;
+                    // PHP waits meanwhile: for as long as the server is away.
+                    deadlines.excuse(heard.elapsed());
                     if let Some(over) = over {
                         return over;
                     }

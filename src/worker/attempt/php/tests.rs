@@ -236,6 +236,24 @@ async fn a_process_that_does_not_end_itself_after_the_timeout_is_killed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_job_that_ends_itself_during_an_outage_has_its_time_after_that() {
+    let deleted = PoolMessage::Deleted { last: false };
+    for report in [deleted, failed("RuntimeException", false)] {
+        let payload = payload("A", 1, &json!({"timeout": 5}));
+        let (_, told, _) = play(payload, 1, |mut part| async move {
+            part.server.next("settle", [Some(Fault::Slow(S(60)))]);
+            part.says([report]).await;
+            assert_eq!(part.member.answer().await, Some(true));
+            let killed = tokio::time::timeout(S(14), part.member.killed()).await;
+            assert!(killed.is_err(), "what it works on would be lost");
+            part.says([PoolMessage::Done]).await;
+        })
+        .await;
+        assert_eq!(told[0], BEGUN);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stop_kills_a_job_that_runs_and_gives_it_back() {
     for dies in [true, false] {
         let began = Instant::now();
