@@ -27,6 +27,8 @@ struct Entry {
     misses: u8,
     /// Whether its loss was told.
     is_told: bool,
+    /// Whether its handler runs on beyond its time, and cannot be ended.
+    is_given_up: bool,
 }
 
 impl Running {
@@ -45,6 +47,7 @@ impl Running {
                 renewed: now,
                 misses: 0,
                 is_told: false,
+                is_given_up: false,
             },
         );
     }
@@ -54,8 +57,23 @@ impl Running {
     }
 
     /// Whether this job is running or not yet settled.
+    #[cfg(test)]
     pub(super) fn has(&self, number: u64) -> bool {
         self.jobs().contains_key(&number)
+    }
+
+    /// Notes that the handler of a job cannot be ended; true if that is news.
+    ///
+    /// The reservation is renewed as long as this process lives: the job must not run again beside it.
+    pub(super) fn give_up(&self, number: u64) -> bool {
+        let mut jobs = self.jobs();
+        let entry = jobs.get_mut(&number);
+        entry.is_some_and(|entry| !std::mem::replace(&mut entry.is_given_up, true))
+    }
+
+    /// True if all jobs that are running or not yet settled are given up.
+    pub(super) fn are_given_up(&self) -> bool {
+        self.jobs().values().all(|entry| entry.is_given_up)
     }
 
     /// True if no job is running and all are settled.

@@ -115,10 +115,10 @@ impl NextRelease {
 }
 
 /// The second at which a settled job may be popped again.
-fn returns_at(settlement: &Settlement) -> Option<UnixSeconds> {
+pub(super) fn returns_at(settlement: &mut Settlement) -> Option<&mut UnixSeconds> {
     match settlement {
         Settlement::Release(at) | Settlement::ReleaseUncounted(at) | Settlement::LeaveUntil(at) => {
-            Some(*at)
+            Some(at)
         }
         _ => None,
     }
@@ -335,7 +335,7 @@ impl Settler {
     }
 
     /// Tells all interested tasks that jobs are settled.
-    fn tell_of(&self, done: Vec<(PendingSettlement, Settled)>) {
+    fn tell_of(&self, mut done: Vec<(PendingSettlement, Settled)>) {
         let spools = |spool| done.iter().any(|(pending, _)| pending.spools(spool));
         if spools(Spool::FailedJobs) {
             self.spooled.notify_one();
@@ -349,9 +349,10 @@ impl Settler {
             self.left.note();
         }
         let count = done.len();
-        let back = (done.iter()).filter_map(|(pending, _)| returns_at(&pending.ending.settlement));
+        let back =
+            (done.iter_mut()).filter_map(|(pending, _)| returns_at(&mut pending.ending.settlement));
         if let Some(at) = back.min() {
-            self.returns.add(at);
+            self.returns.add(*at);
         }
         for (pending, settled) in done {
             self.running.remove(pending.number);

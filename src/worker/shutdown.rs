@@ -71,6 +71,11 @@ impl Run {
         if let Some(pool) = &self.shared.pool {
             pool.stop().await;
         }
+        let settlements = &self.shared.settlements;
+        let now = self.options.clock.now();
+        settlements
+            .settle_stuck(&self.shared.leases.running, now)
+            .await;
         // Dropping the last sender ends the settling task once it has done everything.
         let Self {
             shared,

@@ -9,8 +9,8 @@
 //! * The thread that blocks may be the one that waits for sockets and timers on behalf of all, while the others sleep
 //!   until they are notified. So a runtime that is not heard from is given an empty task, which wakes one of them.
 //! * A handler that blocks beyond its timeout is treated like a blocking handler that does not return: the worker
-//!   takes no more jobs, other jobs finish, and the process ends with Laravel's code. The handler's job stays
-//!   reserved until `retry_after`, with its attempt counted, as if the process had been killed.
+//!   takes no more jobs, other jobs finish, and the process ends with Laravel's code. The handler's job is renewed
+//!   until then and stays reserved until `retry_after`, with its attempt counted, as if the process had been killed.
 //! * The same holds for a handler that blocks beyond the stop deadline, but the process then ends with code 0.
 //!
 //! [`Worker::with_overseer`]: super::Worker::with_overseer
@@ -189,7 +189,7 @@ impl Watchdog {
             let code = self.give_up_overdue(&blocked, memory.cut_since, now);
             let is_silent = self.nudge(&mut memory.nudges);
             if let Some(code) = code
-                && (is_silent || self.running.is_empty())
+                && (is_silent || self.running.are_given_up())
             {
                 self.control.abandon(code);
             }
@@ -220,11 +220,9 @@ impl Watchdog {
     }
 
     fn give_up(&self, turn: &Turn, why: &str, blocked_for: Duration) {
-        if !self.running.has(turn.number) {
+        if !self.running.give_up(turn.number) {
             return;
         }
-        // Its reservation is no longer renewed.
-        self.running.remove(turn.number);
         tracing::error!(
             job.uuid = uuid(turn),
             job.class = &*turn.info.payload.shown_name(),

@@ -21,6 +21,7 @@ use crate::worker::attempt::{Attempt, Ended, local};
 use crate::worker::completion::Completion;
 use crate::worker::completion::unique::UntilProcessing;
 use crate::worker::event::Event;
+use crate::worker::settler::returns_at;
 use crate::worker::triaged::Routed;
 
 /// How long the cache may take to count an exception.
@@ -88,8 +89,12 @@ impl Attempt {
             failure: false,
         };
         let circumstances = self.circumstances(&info, elapsed, began + elapsed, heard);
-        self.settle(Ending::of(outcome, decision, effects, &circumstances))
-            .await;
+        let mut ending = Ending::of(outcome, decision, effects, &circumstances);
+        // A job that does not come back has no next attempt that could run beside this one.
+        if end.is_stuck && returns_at(&mut ending.settlement).is_some() {
+            return self.settle_stuck(ending);
+        }
+        self.settle(ending).await;
     }
 
     /// Decides what becomes of a job that a handler ran, and what its end brings about; a chain that cannot go on

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::oneshot;
 
 use crate::handler::{FailureText, Handler, JobContext, JobInfo};
@@ -208,29 +207,27 @@ impl Attempt {
             // A renewal still under way would move the end of the reservation again.
             self.shared.leases.running.remove(self.number);
         }
-        let pending = PendingSettlement {
+        let pending = self.pending(ending, done);
+        if self.shared.settlements.send(pending).await {
+            self.is_handed_in.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Settles a job that will run again, and whose handler runs on, when the process is about to end.
+    pub(super) fn settle_stuck(&self, ending: Ending) {
+        self.shared.leases.running.give_up(self.number);
+        let pending = self.pending(ending, None);
+        self.shared.settlements.keep_stuck(pending);
+        self.is_handed_in.store(true, Ordering::Relaxed);
+    }
+
+    fn pending(&self, ending: Ending, done: Option<oneshot::Sender<Settled>>) -> PendingSettlement {
+        PendingSettlement {
             job: Arc::clone(&self.job),
             ending,
             number: self.number,
             done,
             may_be_done: false,
-        };
-        let settlements = &self.shared.settlements;
-        let sender = &settlements.sender;
-        settlements.settle_counts.note_ended();
-        let sent = match sender.try_send(pending) {
-            // Rare: there is room for as many as there are slots.
-            Err(TrySendError::Full(pending)) => {
-                // The settler waits for the server: a stop must see that nothing else is waited for.
-                let _waiting = settlements.waiting.hold();
-                Box::pin(sender.send(pending)).await.is_ok()
-            }
-            sent => sent.is_ok(),
-        };
-        if sent {
-            self.is_handed_in.store(true, Ordering::Relaxed);
-        } else {
-            tracing::error!(queue = %self.job.queue, "the task that settles jobs has ended: a job stays reserved");
         }
     }
 

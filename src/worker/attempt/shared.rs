@@ -1,15 +1,17 @@
 //! What all jobs of a worker share.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::{SendError, TrySendError};
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::Cache;
 use crate::outbox::failed_jobs::Recordings;
 use crate::process::pool::Pool;
 use crate::queue::Queue;
+use crate::time::UnixSeconds;
 use crate::worker::attempt::decide::Defaults;
 use crate::worker::event::{Event, Observers};
 use crate::worker::gauge::Gauge;
@@ -18,7 +20,7 @@ use crate::worker::options::WorkerOptions;
 use crate::worker::renew::Renewals;
 use crate::worker::running::Running;
 use crate::worker::settle_counts::SettleCounts;
-use crate::worker::settler::PendingSettlement;
+use crate::worker::settler::{PendingSettlement, returns_at};
 use crate::worker::triage::Triage;
 use crate::worker::watchdog::Turns;
 use crate::worker::weights::Weights;
@@ -76,6 +78,10 @@ pub(crate) struct Leases {
     pub(crate) queue: Arc<dyn Queue>,
 }
 
+/// How long the process may run on once the jobs of stuck handlers are settled: longer than the last steps of a
+/// stop take.
+const LAST_STEPS: Duration = Duration::from_secs(40);
+
 /// How ended jobs reach the settling task.
 pub(crate) struct Settlements {
     /// Ended jobs.
@@ -84,6 +90,8 @@ pub(crate) struct Settlements {
     pub(crate) settle_counts: Arc<SettleCounts>,
     /// Number of attempts that only wait for the server to settle their job.
     pub(crate) waiting: Gauge,
+    /// Jobs that will run again although their handlers run on, and cannot be stopped before the process ends.
+    stuck: Mutex<Vec<PendingSettlement>>,
 }
 
 impl Settlements {
@@ -95,6 +103,50 @@ impl Settlements {
             sender,
             settle_counts,
             waiting: Gauge::default(),
+            stuck: Mutex::default(),
+        }
+    }
+
+    /// Hands an ended job over to be settled; false if the task that settles has ended.
+    pub(crate) async fn send(&self, pending: PendingSettlement) -> bool {
+        self.settle_counts.note_ended();
+        let unsent = match self.sender.try_send(pending) {
+            Ok(()) => None,
+            Err(TrySendError::Closed(pending)) => Some(pending),
+            // Rare: there is room for as many as there are slots.
+            Err(TrySendError::Full(pending)) => {
+                // The settler waits for the server: a stop must see that nothing else is waited for.
+                let _waiting = self.waiting.hold();
+                let sent = Box::pin(self.sender.send(pending)).await;
+                sent.err().map(|SendError(pending)| pending)
+            }
+        };
+        if let Some(PendingSettlement { job, .. }) = &unsent {
+            tracing::error!(queue = %job.queue, "the task that settles jobs has ended: a job stays reserved");
+        }
+        unsent.is_none()
+    }
+
+    /// Keeps a job until [`settle_stuck`](Self::settle_stuck).
+    pub(crate) fn keep_stuck(&self, pending: PendingSettlement) {
+        self.stuck().push(pending);
+    }
+
+    fn stuck(&self) -> MutexGuard<'_, Vec<PendingSettlement>> {
+        // Every change is a single step.
+        self.stuck.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Settles the jobs of stuck handlers, so that other workers get them once this process has ended.
+    pub(crate) async fn settle_stuck(&self, running: &Running, now: UnixSeconds) {
+        let stuck = std::mem::take(&mut *self.stuck());
+        for mut pending in stuck {
+            // A renewal still under way would move the end of the reservation again.
+            running.remove(pending.number);
+            if let Some(at) = returns_at(&mut pending.ending.settlement) {
+                *at = (*at).max(now.plus(LAST_STEPS));
+            }
+            self.send(pending).await;
         }
     }
 }

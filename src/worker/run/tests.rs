@@ -154,6 +154,52 @@ async fn a_worker_whose_ends_of_jobs_are_refused_takes_no_more_until_they_are_no
     assert_eq!(server.sizes().await, pending(0));
 }
 
+/// A blocking handler whose first job does not return.
+struct Stuck;
+
+impl handler::Handler for Stuck {
+    fn handle(&self, context: JobContext) -> handler::BoxFuture<'_, Result<(), BoxError>> {
+        let is_first =
+            (context.payload().uuid.as_ref()).is_some_and(|uuid| uuid.as_str() == "uuid-1");
+        Box::pin(async move {
+            if is_first {
+                std::future::pending::<()>().await;
+            }
+            tokio::time::sleep(S(300)).await;
+            Ok(())
+        })
+    }
+
+    fn is_blocking(&self) -> bool {
+        true
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_handler_is_stuck_stays_reserved_while_other_jobs_end() {
+    let mut scene = Scene::new(Stuck).endless();
+    scene.options.concurrency = slots(2);
+    scene.options.defaults.tries = 3;
+    let server = Arc::clone(&scene.server);
+    let (stuck, other) = (json!({"timeout": 5}), json!({"timeout": 900}));
+    server
+        .push(&[payload("A", 1, &stuck), payload("A", 2, &other)])
+        .await;
+    let (report, told) = scene.run().await;
+    assert_eq!(report.reason, StopReason::TimedOut);
+    let expected = [
+        "JobProcessing uuid-1 1",
+        "JobProcessing uuid-2 1",
+        "JobProcessed uuid-2",
+        "JobTimedOut uuid-1",
+        "WorkerStopping timed_out",
+    ];
+    assert_eq!(told, expected);
+    // Both were renewed to the end.
+    assert_eq!(server.sizes_of("renew").last(), Some(&2));
+    assert_eq!(server.sizes().await.reserved, 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn no_job_is_reserved_that_the_worker_may_not_begin() {
     let mut scene = Scene::new(slow(S(1))).endless();

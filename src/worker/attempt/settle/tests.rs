@@ -114,6 +114,37 @@ async fn a_job_that_waits_for_room_to_be_settled_waits_only_for_the_server() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_job_of_a_stuck_handler_comes_back_after_the_process_has_ended() {
+    let after = |seconds| UnixSeconds(NOW.0 + seconds);
+    #[rustfmt::skip]
+    let rows = [
+        (Settlement::LeaveUntil(NOW),            Settlement::LeaveUntil(after(40))),
+        (Settlement::LeaveUntil(after(50)),      Settlement::LeaveUntil(after(50))),
+        (Settlement::Release(NOW),               Settlement::Release(after(40))),
+        (Settlement::ReleaseUncounted(after(9)), Settlement::ReleaseUncounted(after(40))),
+    ];
+    for (settlement, expected) in rows {
+        let scene = Scene::new(nothing());
+        scene.server.push(&[job(1)]).await;
+        let job = scene.server.reserve().await.remove(0);
+        let (shared, mut ends) = scene.shared();
+        let attempt = attempt_of(&shared, &job);
+        let running = &shared.leases.running;
+        attempt.settle_stuck(Ending {
+            settlement,
+            ..Ending::put_back(None)
+        });
+        drop(attempt);
+        // Its reservation is renewed, and nothing else is waited for.
+        assert!(running.has(1) && running.are_given_up());
+        assert!(ends.try_recv().is_err());
+        shared.settlements.settle_stuck(running, NOW).await;
+        assert!(!running.has(1));
+        assert_eq!(ends.recv().await.unwrap().ending.settlement, expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_reservation_ends_no_earlier_than_now() {
     let scene = Scene::new(nothing());
     scene.server.push(&[job(1)]).await;
