@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -168,9 +168,7 @@ impl Notes {
             .process_group(0)
             .spawn()?;
         let pipe = process.stdin.take().expect("standard input is piped");
-        rustix::io::ioctl_fionbio(&pipe, true)?;
-        watch(Pid::from_child(&process), number)?;
-        let mut supervisor = Supervisor {
+        let supervisor = Supervisor {
             number,
             process,
             pipe,
@@ -185,8 +183,7 @@ impl Notes {
                 let _ = write!(lines, "{}", Line::Started(&token, leader, farewell));
             }
         }
-        supervisor.write(lines.as_bytes())?;
-        self.supervisor = Some(supervisor);
+        self.supervisor = Some(supervisor.begin(&lines)?);
         Ok(())
     }
 
@@ -195,9 +192,7 @@ impl Notes {
         let Some(mut supervisor) = self.supervisor.take() else {
             return;
         };
-        // Kill it before its pipe closes, or it would kill all children. It may have ended by itself.
-        let _ = supervisor.process.kill();
-        let how = match (supervisor.process.wait(), error) {
+        let how = match (supervisor.end(), error) {
             (Ok(status), None) => status.to_string(),
             (Ok(status), Some(error)) => format!("{error}; {status}"),
             (Err(error), _) => error.to_string(),
@@ -243,6 +238,26 @@ fn watch(pid: Pid, number: u64) -> io::Result<()> {
 }
 
 impl Supervisor {
+    /// Tells a new supervisor of all children, and waits for its end in the background.
+    fn begin(mut self, lines: &str) -> io::Result<Self> {
+        let begun = rustix::io::ioctl_fionbio(&self.pipe, true)
+            .map_err(io::Error::from)
+            .and_then(|()| watch(Pid::from_child(&self.process), self.number))
+            .and_then(|()| self.write(lines.as_bytes()));
+        if let Err(error) = begun {
+            let _ = self.end();
+            return Err(error);
+        }
+        Ok(self)
+    }
+
+    /// Ends it before its pipe closes, or it would kill all children that it knows.
+    fn end(&mut self) -> io::Result<ExitStatus> {
+        // It may have ended by itself.
+        let _ = self.process.kill();
+        self.process.wait()
+    }
+
     /// Writes all bytes, unless the supervisor is gone or does not read.
     fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
@@ -263,5 +278,33 @@ impl Supervisor {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_supervisor_that_does_not_read_the_whole_list_is_killed_before_its_pipe_closes() {
+        let mut process = Command::new("sleep")
+            .arg("3600")
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = Pid::from_child(&process);
+        let pipe = process.stdin.take().unwrap();
+        let supervisor = Supervisor {
+            number: 0,
+            process,
+            pipe,
+            since: Instant::now(),
+        };
+        let more_than_a_pipe_takes = "x".repeat(4 << 20);
+        let error = supervisor.begin(&more_than_a_pipe_takes).err().unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        // It is reaped, too.
+        let wait = rustix::process::waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
+        assert_eq!(wait.unwrap_err(), Errno::CHILD);
     }
 }
