@@ -28,7 +28,7 @@ impl Runtimes {
     ) -> anyhow::Result<Self> {
         let jobs = runtime_for(runs_here, concurrency)?;
         let overseer = overseer_for(&jobs)?;
-        let threads = threads_for(&jobs, threads)?;
+        let threads = threads_for(&jobs, concurrency, threads)?;
         Ok(Self {
             jobs,
             threads,
@@ -72,6 +72,12 @@ impl Runtimes {
     }
 }
 
+/// Threads for blocking handlers, which may take all slots, and for files and names of hosts beside them: locks of
+/// running jobs must be refreshed in time.
+fn blocking_threads(concurrency: NonZeroUsize) -> usize {
+    concurrency.get().saturating_add(32)
+}
+
 /// The runtime for the worker's tasks.
 fn runtime_for(runs_here: bool, concurrency: NonZeroUsize) -> anyhow::Result<Runtime> {
     let mut builder = if runs_here {
@@ -85,19 +91,24 @@ fn runtime_for(runs_here: bool, concurrency: NonZeroUsize) -> anyhow::Result<Run
         .worker_threads(1)
         .enable_all()
         .thread_name("artisand")
-        .max_blocking_threads(concurrency.get().max(64))
+        .max_blocking_threads(blocking_threads(concurrency))
         .build()
         .context("could not start the runtime")
 }
 
 /// The runtime for handlers that keep a thread busy.
-fn threads_for(jobs: &Runtime, threads: NonZeroUsize) -> anyhow::Result<Option<Runtime>> {
+fn threads_for(
+    jobs: &Runtime,
+    concurrency: NonZeroUsize,
+    threads: NonZeroUsize,
+) -> anyhow::Result<Option<Runtime>> {
     if jobs.handle().runtime_flavor() == RuntimeFlavor::CurrentThread || threads.get() == 1 {
         return Ok(None);
     }
     let mut builder = Builder::new_multi_thread();
     let built = builder
         .worker_threads(threads.get())
+        .max_blocking_threads(blocking_threads(concurrency))
         .enable_all()
         .thread_name("artisand-busy")
         .build();
@@ -121,4 +132,32 @@ fn overseer_for(runtime: &Runtime) -> anyhow::Result<Option<Runtime>> {
     built
         .map(Some)
         .context("could not start the runtime of the watchdog")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn files_can_be_read_while_every_slot_blocks() {
+        let [slots, threads] = [64, 2].map(|count| NonZeroUsize::new(count).unwrap());
+        let runtimes = Runtimes::new(true, slots, threads).unwrap();
+        for runtime in [runtimes.jobs.handle(), &runtimes.threads().unwrap()] {
+            let (release, blocked) = std::sync::mpsc::channel::<()>();
+            let blocked = std::sync::Arc::new(std::sync::Mutex::new(blocked));
+            for _ in 0..slots.get() {
+                let blocked = std::sync::Arc::clone(&blocked);
+                // All wait until the sender is gone.
+                runtime.spawn_blocking(move || blocked.lock().unwrap().recv());
+            }
+            let file = runtime.spawn_blocking(|| ());
+            let read = async { tokio::time::timeout(Duration::from_secs(60), file).await };
+            let is_read = runtimes.block_on(read).is_ok();
+            drop(release);
+            assert!(is_read);
+        }
+        runtimes.shut_down();
+    }
 }
