@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::{Cache, Error, loosely_equal};
 use crate::php::Value;
+use crate::time::UnixSeconds;
 
 /// Names of the keys, without any prefix.
 ///
@@ -91,6 +92,12 @@ impl Signals {
     /// gone.
     pub fn asks_for_restart(&self, now: &Self) -> bool {
         !loosely_equal(self.restart.as_ref(), now.restart.as_ref())
+    }
+
+    /// Whether workers were told to restart later than in this second. A worker that begins in the very second of a
+    /// restart mostly is one that the restart has brought about.
+    pub fn asks_for_restart_after(&self, second: UnixSeconds) -> bool {
+        matches!(self.restart, Some(Value::Int(at)) if at > second.0)
     }
 
     /// Whether canaries that stopped themselves under `self` have to run jobs again under `now`.

@@ -12,6 +12,7 @@ use crate::cache::{Cache, Maintenance, Signals, Watched};
 use crate::connection::is_away;
 use crate::queue::QueueName;
 use crate::shown::with_causes;
+use crate::time::UnixSeconds;
 
 /// Where the app leaves signals for its workers.
 #[derive(Debug, Clone, Default)]
@@ -20,12 +21,15 @@ pub struct ControlPlane {
     pub cache: Option<Cache>,
     /// Where the app says that it is down; `None` if the worker ignores that (`--force`).
     pub maintenance: Option<Maintenance>,
+    /// When the app's settings began to be read: a restart that is signalled later concerns the worker, even if it
+    /// has not started yet. `None` if restarts count from the worker's start.
+    pub settings_of: Option<UnixSeconds>,
 }
 
 /// The latest signals.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct AppSignals {
-    /// The restart key changed since the start.
+    /// The restart key changed since the start, or since the settings were read.
     pub(super) restart: bool,
     /// The app is down for maintenance.
     pub(super) down: bool,
@@ -46,6 +50,7 @@ pub(super) struct Watch {
     watched: Option<Watched>,
     maintenance: Option<Maintenance>,
     queues: Vec<QueueName>,
+    settings_of: Option<UnixSeconds>,
     at_start: Option<Signals>,
     before: Option<Signals>,
     is_reported: bool,
@@ -67,6 +72,7 @@ impl Watch {
             watched,
             maintenance,
             queues: queues.to_vec(),
+            settings_of: plane.settings_of,
             at_start: None,
             before: None,
             is_reported: false,
@@ -136,7 +142,9 @@ impl Watch {
         if before.is_some_and(|before| before.asks_to_resume(signals)) {
             heard.resumes += 1;
         }
-        if at_start.asks_for_restart(signals) && !heard.restart {
+        let is_outdated = (self.settings_of)
+            .is_some_and(|settings_of| signals.asks_for_restart_after(settings_of));
+        if (is_outdated || at_start.asks_for_restart(signals)) && !heard.restart {
             heard.restart = true;
             if at_start.was_cleared(signals) {
                 tracing::info!(
@@ -182,7 +190,11 @@ mod tests {
     use crate::worker::test_support::{S, files};
 
     fn watch(cache: Option<Cache>, maintenance: Option<Maintenance>) -> Option<Watch> {
-        let plane = ControlPlane { cache, maintenance };
+        let plane = ControlPlane {
+            cache,
+            maintenance,
+            settings_of: None,
+        };
         Watch::new(&plane, "redis", &["high".into(), "low".into()])
     }
 
@@ -233,6 +245,27 @@ mod tests {
             // A worker that was told to stop does not change its mind.
             set(&cache, keys::RESTART, start).await;
             assert_eq!(watch.look(heard).await.restart, expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_restart_after_the_settings_were_read_stops_a_worker_that_starts_only_then() {
+        #[rustfmt::skip]
+        let rows = [
+            // the restart, the settings => restart
+            (Some(9), Some(9), false),
+            (Some(9), Some(8), true),
+            (None,    Some(8), false),
+            (Some(9), None,    false),
+        ];
+        for (restart, settings_of, expected) in rows {
+            let directory = tempfile::tempdir().unwrap();
+            let cache = files(directory.path());
+            set(&cache, keys::RESTART, restart).await;
+            let mut watch = watch(Some(cache), None).unwrap();
+            watch.settings_of = settings_of.map(UnixSeconds);
+            let heard = watch.look(AppSignals::default()).await;
+            assert_eq!(heard.restart, expected, "{restart:?} {settings_of:?}");
         }
     }
 

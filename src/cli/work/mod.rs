@@ -29,6 +29,7 @@ use crate::config::{self, Config};
 use crate::handler::HeldLocks;
 use crate::handler::Services;
 use crate::routing::Registry;
+use crate::time::{Clock, UnixSeconds};
 use crate::worker::{Control, Observer, Report};
 
 /// Runs a worker; returns when it has stopped.
@@ -38,19 +39,20 @@ pub(super) fn run(
     registry: &Registry,
     observers: Vec<Arc<dyn Observer>>,
 ) -> anyhow::Result<ExitCode> {
+    let settings_of = Clock::System.now();
     let mut config = global.read_config()?;
     let lines = Log::new().context("could not start the thread that writes the log")?;
     log::start(global, args.json, config.timezone()?, lines.clone())?;
     config.ask_about_classes();
     // Whatever the result, write the log before reporting it.
-    let ended = work(&config, args, global, registry, observers);
+    let ended = work((&config, settings_of), args, global, registry, observers);
     lines.finish();
     ended
 }
 
 /// Runs a worker after the log is set up.
 fn work(
-    config: &Config,
+    (config, settings_of): (&Config, UnixSeconds),
     args: &WorkArgs,
     global: &GlobalArgs,
     registry: &Registry,
@@ -62,7 +64,7 @@ fn work(
     warnings::warn_of_mappings(config, &plan);
     let runtimes = Runtimes::new(plan.runs_here(), plan.options.concurrency, plan.threads)?;
     let entered = runtimes.enter();
-    let stores = Stores::open(config, &plan)?;
+    let stores = Stores::open(config, &plan, settings_of)?;
     let (services, failed_jobs) = (&stores.services, stores.failed_jobs.as_ref());
     check_dispatched(registry, services)?;
     warnings::warn_of_gaps(config, &plan.router, services, failed_jobs);

@@ -24,6 +24,7 @@ use crate::telemetry::{
     About, Endpoint, Heart, JobFigures, ListenError, Orders, PageOptions, Sources, Telemetry,
     is_watched_by_systemd, keep_telling_systemd,
 };
+use crate::time::UnixSeconds;
 use crate::worker::{Control, ControlPlane, Observer, Report, Worker};
 
 /// The target of log lines here: it stays the same when files are moved.
@@ -37,8 +38,13 @@ pub(super) struct Stores {
 }
 
 impl Stores {
-    /// Opens them; a worker that works in maintenance mode, too, does not ask for it.
-    pub(super) fn open(config: &Config, plan: &Plan) -> Result<Self, config::Error> {
+    /// Opens them; a worker that works in maintenance mode, too, does not ask for it. `settings_of` is when the
+    /// configuration began to be read.
+    pub(super) fn open(
+        config: &Config,
+        plan: &Plan,
+        settings_of: UnixSeconds,
+    ) -> Result<Self, config::Error> {
         let cache = config::default_cache(config)?;
         let maintenance = if plan.options.force {
             None
@@ -49,7 +55,11 @@ impl Stores {
         let services = config::services(config)?;
         config::check_middleware(config, &plan.router, &services)?;
         Ok(Self {
-            control_plane: ControlPlane { cache, maintenance },
+            control_plane: ControlPlane {
+                cache,
+                maintenance,
+                settings_of: Some(settings_of),
+            },
             failed_jobs,
             services,
         })
