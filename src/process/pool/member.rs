@@ -205,10 +205,10 @@ struct Given {
     said: mpsc::Sender<PoolMessage>,
     answers: mpsc::Receiver<bool>,
     kill: CancellationToken,
-    /// The latest time at which the process begins the job.
+    /// The latest time at which the process begins the job; one that asked for it and has not taken it is killed then.
     until: Instant,
-    /// When a process that has not taken it is killed.
-    taken_by: Instant,
+    /// It was sent before the process asked for it.
+    was_ahead: bool,
     /// The process had not begun to read it by then, and the job was not sent whole.
     is_cut_off: bool,
     /// It is the last job of the process, by `maxJobs`.
@@ -440,6 +440,7 @@ impl Member {
         let now = Instant::now();
         // Only this task sets it, once per job.
         let _ = begun.set(now);
+        let was_ahead = until.is_some();
         let taken_by = lease.map_or(now + TAKING, |lease| lease.min(now + TAKING));
         let until = until.map_or(taken_by, |until| until.min(taken_by));
         let is_last = pool.options.max_jobs() == Some(self.count);
@@ -467,7 +468,7 @@ impl Member {
             answers,
             kill,
             until,
-            taken_by,
+            was_ahead,
             is_cut_off,
             is_last,
         }
@@ -612,7 +613,7 @@ impl Member {
     /// Forwards PHP's messages about a job until the attempt is over.
     async fn run_job(&mut self, given: &mut Given, early: &mut Early, pool: &Shared) -> After {
         let (said, kill) = (&given.said, &given.kill);
-        let mut taken_by = Some(given.taken_by);
+        let mut taken_by = Some(given.until);
         let mut may_send = true;
         let (mut is_killed, mut is_refused) = (false, false);
         let mut signals = pool.signals.subscribe();
@@ -643,12 +644,12 @@ impl Member {
                     continue;
                 }
                 Ok(()) = signals.changed(), if self.signals == Signals::PassedOn => {
-                    let signal = *signals.borrow_and_update();
-                    self.pass_on(signal);
+                    self.pass_on(*signals.borrow_and_update());
                     continue;
                 }
                 () = sleep_until(taken_by) => {
                     taken_by = None;
+                    if self.decline_untaken(given).await { return After::Next; }
                     is_refused = self.kill_if_refused(given);
                     is_killed |= is_refused;
                     continue;
@@ -718,13 +719,22 @@ impl Member {
         }
     }
 
+    /// Declines a job that was sent ahead if the process has not taken it; returns whether that was so.
+    ///
+    /// The process has not asked for it. It may be about to end, for which the app's code may take long.
+    async fn decline_untaken(&mut self, given: &Given) -> bool {
+        let is_untaken = given.was_ahead && !given.is_cut_off && self.is_untaken();
+        if is_untaken {
+            self.decline(&given.said).await;
+        }
+        is_untaken
+    }
+
     /// Kills a process that has not taken the job that it had asked for; returns whether that was so.
     ///
     /// The process would not begin the job any more.
     fn kill_if_refused(&mut self, given: &Given) -> bool {
-        // If there is another job by now, the process has read this one.
-        let is_refused =
-            given.is_cut_off || (!self.channel.is_ahead() && self.channel.is_untouched());
+        let is_refused = given.is_cut_off || self.is_untaken();
         if is_refused {
             tracing::warn!(
                 php.process = self.log.process,
@@ -733,6 +743,12 @@ impl Member {
             self.group.kill();
         }
         is_refused
+    }
+
+    /// Whether the process has read nothing of the running job.
+    fn is_untaken(&self) -> bool {
+        // If there is another job by now, the process has read this one.
+        !self.channel.is_ahead() && self.channel.is_untouched()
     }
 
     /// Logs that a job was declined because it came too late.
@@ -811,10 +827,15 @@ impl Member {
 
     /// Declines the job that was sent ahead, which the process has not read in time.
     async fn take_back(&mut self) {
-        self.comes_soon = false;
         if let Some(ahead) = self.ahead.take() {
-            let _ = ahead.said.send(PoolMessage::Declined).await;
+            self.decline(&ahead.said).await;
         }
+    }
+
+    /// Declines a job that was sent before the process asked for it.
+    async fn decline(&mut self, said: &mpsc::Sender<PoolMessage>) {
+        self.comes_soon = false;
+        let _ = said.send(PoolMessage::Declined).await;
     }
 
     /// Whether jobs may be sent ahead: output is then of the job before or of the next one, which cannot be told.
