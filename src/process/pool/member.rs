@@ -203,7 +203,7 @@ type Early = Option<(Offer, Instant)>;
 struct Given {
     info: Arc<JobInfo>,
     said: mpsc::Sender<PoolMessage>,
-    answers: mpsc::Receiver<bool>,
+    answers: mpsc::UnboundedReceiver<bool>,
     kill: CancellationToken,
     /// The latest time at which the process begins the job; one that asked for it and has not taken it is killed then.
     until: Instant,

@@ -158,7 +158,7 @@ pub(super) struct Assignment {
     pub(super) lease: Option<Instant>,
     pub(super) said: mpsc::Sender<PoolMessage>,
     /// Whether the end that the member reported, and waits for, was settled.
-    pub(super) answers: mpsc::Receiver<bool>,
+    pub(super) answers: mpsc::UnboundedReceiver<bool>,
     pub(super) kill: CancellationToken,
     /// When the member was given the job; before that it may have been busy.
     pub(super) begun: Arc<OnceLock<Instant>>,
@@ -168,7 +168,7 @@ pub(super) struct Assignment {
 #[derive(Debug)]
 pub struct Run {
     said: mpsc::Receiver<PoolMessage>,
-    answers: mpsc::Sender<bool>,
+    answers: mpsc::UnboundedSender<bool>,
     kill: CancellationToken,
     begun: Arc<OnceLock<Instant>>,
     guard: Option<DropGuard>,
@@ -309,7 +309,7 @@ impl IdleMember {
     /// ends. The member does not begin the job at `lease` or later, when another worker may have it.
     pub fn run(self, info: Arc<JobInfo>, reserved: &[u8], lease: Option<Instant>) -> Option<Run> {
         let (said, heard) = mpsc::channel(64);
-        let (answers, answered) = mpsc::channel(1);
+        let (answers, answered) = mpsc::unbounded_channel();
         let kill = CancellationToken::new();
         let assignment = Assignment {
             info,
@@ -357,8 +357,8 @@ impl Run {
 
     /// Tells PHP whether the end that it waits for was settled: PHP then continues behind it, or throws.
     pub fn answer(&self, is_settled: bool) {
-        // A process that has ended does not need the answer.
-        let _ = self.answers.try_send(is_settled);
+        // PHP waits for each, so there are never many. A process that has ended does not need it.
+        let _ = self.answers.send(is_settled);
     }
 
     /// Kills the process; messages it sent before can still be read.

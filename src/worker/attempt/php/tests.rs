@@ -9,7 +9,7 @@ use crate::worker::Report;
 use crate::worker::attempt::decide::Decision;
 use crate::worker::stop::{Control, StopReason};
 use crate::worker::test_support::{
-    Fault, NOW, S, Scene, Server, job, nothing, payload, payload_of, router,
+    Fault, NOW, S, Scene, Server, info, job, nothing, payload, payload_of, router,
 };
 
 /// What a member does with its job: it reports, waits for answers, and is killed.
@@ -183,6 +183,22 @@ async fn php_waits_while_the_server_cannot_take_the_end_of_a_job() {
     })
     .await;
     assert_eq!(server.calls("settle").len(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_answer_reaches_the_process_that_waits_for_it() {
+    let pool = Pool::played(1);
+    let waiting = pool.offer();
+    let run = pool
+        .take()
+        .unwrap()
+        .run(info(&job(1)), b"{}", None)
+        .unwrap();
+    let mut member = waiting.job().await;
+    run.answer(true);
+    run.answer(false);
+    assert_eq!(member.answer().await, Some(true));
+    assert_eq!(member.answer().await, Some(false));
 }
 
 #[tokio::test(start_paused = true)]
