@@ -77,10 +77,7 @@ impl Helper {
 
     /// Lets it end, or kills it.
     pub async fn stop(&self) {
-        self.shared.is_closing.cancel();
-        self.shared.stop.cancel();
-        let mut members = self.shared.members.lock().await;
-        while members.join_next().await.is_some() {}
+        self.shared.end_members().await;
     }
 }
 

@@ -185,10 +185,7 @@ impl Pool {
 
     /// Ends all members: waiting members at once, others are killed.
     pub async fn stop(&self) {
-        self.close();
-        self.0.stop.cancel();
-        let mut members = self.0.members.lock().await;
-        while members.join_next().await.is_some() {}
+        self.0.end_members().await;
     }
 }
 
@@ -203,6 +200,14 @@ mod tests {
     async fn next_change(changes: &mut watch::Receiver<u64>) {
         let next = tokio::time::timeout(Duration::from_secs(60), changes.changed());
         next.await.unwrap().unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_that_cannot_be_killed_holds_up_no_stop() {
+        let pool = Pool::played(1);
+        pool.0.members.lock().await.spawn(std::future::pending());
+        let stopping = tokio::time::timeout(Duration::from_secs(11), pool.stop());
+        assert!(stopping.await.is_ok());
     }
 
     #[tokio::test]

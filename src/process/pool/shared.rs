@@ -18,6 +18,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::message::PoolMessage;
 use crate::handler::JobInfo;
 
+/// How long members may take to end: longer than they let their processes live.
+const ENDING: Duration = Duration::from_secs(10);
+
 /// How to start the members of a pool.
 #[derive(Debug, Clone)]
 pub struct PoolOptions {
@@ -208,6 +211,21 @@ impl Shared {
     pub(super) fn note_end(&self, reason: &'static str) {
         if !self.is_closing.is_cancelled() {
             *self.health().restarts.entry(reason).or_default() += 1;
+        }
+    }
+
+    /// Ends all members, and waits for the ends of their processes, but not for ever.
+    pub(super) async fn end_members(&self) {
+        self.is_closing.cancel();
+        self.stop.cancel();
+        let mut members = self.members.lock().await;
+        let ended = async { while members.join_next().await.is_some() {} };
+        if tokio::time::timeout(ENDING, ended).await.is_err() {
+            tracing::error!(
+                processes = members.len(),
+                "PHP processes do not end although they are killed: they hang in the system, and are left to it"
+            );
+            members.abort_all();
         }
     }
 
