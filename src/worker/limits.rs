@@ -31,6 +31,8 @@ pub(super) struct Snapshot {
     pub(super) quit: bool,
     /// A handler does not return.
     pub(super) is_stuck: bool,
+    /// Settling has panicked.
+    pub(super) has_given_up: bool,
     /// The app told its workers to restart.
     pub(super) restart: bool,
     /// PHP processes cannot be started.
@@ -115,6 +117,9 @@ impl Limits {
         }
         if snapshot.quit {
             return Some(StopReason::Interrupted);
+        }
+        if snapshot.has_given_up {
+            return Some(StopReason::SettlingFailed);
         }
         if snapshot.is_stuck {
             return Some(StopReason::TimedOut);

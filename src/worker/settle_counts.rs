@@ -69,12 +69,17 @@ impl SettleCounts {
         self.parked.count() >= MOST_PARKED
     }
 
+    /// Whether jobs were given up, so that this worker should begin no more.
+    pub(super) fn are_given_up(&self) -> bool {
+        self.are_given_up.load(Ordering::Relaxed)
+    }
+
     /// Whether all jobs that have ended are settled.
     pub(super) fn are_settled(&self) -> bool {
         self.settled.load(Ordering::Relaxed) >= self.over.load(Ordering::Relaxed)
     }
 
-    /// Waits until all jobs that have ended are settled; false if some were given up.
+    /// Waits until all jobs that have ended are settled; false as soon as some are given up.
     ///
     /// # Cancel safety
     ///
@@ -83,8 +88,11 @@ impl SettleCounts {
         loop {
             let mut changed = std::pin::pin!(self.all_settled.notified());
             changed.as_mut().enable();
+            if self.are_given_up() {
+                return false;
+            }
             if self.are_settled() {
-                return !self.are_given_up.load(Ordering::Relaxed);
+                return true;
             }
             changed.await;
         }

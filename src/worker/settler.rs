@@ -4,10 +4,12 @@
 //! single job does not wait. If the server is gone, the same jobs are settled again when it is back. That is safe
 //! because scripts move a job only if it is still reserved.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -15,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::connection::Reconnect;
 use crate::connection::is_away;
+use crate::handler::panic_text;
 use crate::outbox::left::Left;
 use crate::payload::JobUuid;
 use crate::queue::{
@@ -143,12 +146,18 @@ pub(super) async fn keep_settling(
     let mut unsettled = 0;
     while settlements.recv_many(&mut batch, AT_ONCE).await > 0 {
         let batch = std::mem::replace(&mut batch, Vec::with_capacity(64));
-        for refused in settler.settle(batch).await {
+        let jobs = batch.len();
+        let Some(refused) = settler.unless_it_panics(settler.settle(batch)).await else {
+            unsettled += jobs;
+            continue;
+        };
+        for refused in refused {
             let settler = Arc::clone(&settler);
             let counted = settler.settle_counts.park();
             parked.spawn(async move {
-                let _counted = counted;
-                settler.settle_again(refused).await
+                let (_counted, jobs) = (counted, refused.len());
+                let settling = settler.settle_again(refused);
+                settler.unless_it_panics(settling).await.unwrap_or(jobs)
             });
         }
         while let Some(left) = parked.try_join_next() {
@@ -162,6 +171,22 @@ pub(super) async fn keep_settling(
 }
 
 impl Settler {
+    /// Runs a part of the settling; `None` if it panicked. Its jobs stay reserved then, and the worker stops: it could
+    /// no longer tell which jobs have ended.
+    async fn unless_it_panics<T>(&self, settling: impl Future<Output = T>) -> Option<T> {
+        match AssertUnwindSafe(settling).catch_unwind().await {
+            Ok(settled) => Some(settled),
+            Err(panic) => {
+                tracing::error!(
+                    panic = panic_text(&*panic),
+                    "the settling of jobs has panicked: they stay reserved until `retry_after`, and the worker stops"
+                );
+                self.settle_counts.note_given_up(0);
+                None
+            }
+        }
+    }
+
     /// Settles a batch; returns the jobs that could not be settled, in groups that fail or succeed together.
     async fn settle(&self, batch: Vec<PendingSettlement>) -> Vec<Vec<PendingSettlement>> {
         let (batch, error) = match self.try_settle(batch, false).await {

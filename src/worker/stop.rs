@@ -38,6 +38,8 @@ pub enum StopReason {
     LostConnection,
     /// No PHP process could be started, and the worker was asked to run only until the queue is empty.
     NoPhp,
+    /// The task that settles jobs has panicked.
+    SettlingFailed,
 }
 
 impl StopReason {
@@ -54,6 +56,7 @@ impl StopReason {
             Self::TimedOut => "timed_out",
             Self::LostConnection => "lost_connection",
             Self::NoPhp => "no_php",
+            Self::SettlingFailed => "settling_failed",
         }
     }
 
@@ -70,18 +73,19 @@ impl StopReason {
             Self::TimedOut => "Job timed out",
             Self::LostConnection => "Lost connection",
             Self::NoPhp => "No PHP process could be started",
+            Self::SettlingFailed => "The end of a job could not be written down",
         }
     }
 
     /// Exit code of the process: Laravel's, if it has one.
     ///
     /// 12 for the memory limit; 137 after a timeout, as Laravel's worker then kills itself; 1 if the queue could
-    /// not be reached. Laravel reports the last as 0, as if the queue had been empty.
+    /// not be reached or settling failed. Laravel reports a lost queue as 0, as if the queue had been empty.
     pub fn exit_code(self) -> u8 {
         match self {
             Self::MemoryLimit => 12,
             Self::TimedOut => 137,
-            Self::LostConnection | Self::NoPhp => 1,
+            Self::LostConnection | Self::NoPhp | Self::SettlingFailed => 1,
             _ => 0,
         }
     }
@@ -386,7 +390,7 @@ mod tests {
     fn a_supervisor_reads_laravels_exit_codes_and_names() {
         use StopReason::{
             Interrupted, LostConnection, MaxJobs, MaxTime, MemoryLimit, NoPhp, QueueEmpty,
-            QueueEmptyFor, RestartSignal, TimedOut,
+            QueueEmptyFor, RestartSignal, SettlingFailed, TimedOut,
         };
         #[rustfmt::skip]
         let rows = [
@@ -396,6 +400,7 @@ mod tests {
             (MaxJobs,       "max_jobs",       0), (TimedOut,       "timed_out",       137),
             // Laravel says 0 here, as if the queue had been empty.
             (LostConnection, "lost_connection", 1), (NoPhp,        "no_php",          1),
+            (SettlingFailed, "settling_failed", 1),
         ];
         for (reason, name, code) in rows {
             assert_eq!((reason.as_str(), reason.exit_code()), (name, code));

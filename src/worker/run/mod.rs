@@ -254,6 +254,7 @@ impl Run {
         let snapshot = Snapshot {
             quit: orders.quit,
             is_stuck: self.slots.is_stuck() || shared.turns.is_overdue(),
+            has_given_up: shared.settlements.settle_counts.are_given_up(),
             restart: self.announcer.heard().restart,
             has_no_php: shared.pool.as_ref().and_then(Pool::problem).is_some(),
             lost_connection: self.retry.has_failed(),

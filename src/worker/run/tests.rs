@@ -154,6 +154,17 @@ async fn a_worker_whose_ends_of_jobs_are_refused_takes_no_more_until_they_are_no
     assert_eq!(server.sizes().await, pending(0));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_worker_whose_settling_panics_stops_with_an_error() {
+    let scene = Scene::new(nothing()).endless();
+    let server = Arc::clone(&scene.server);
+    server.push(&jobs(1)).await;
+    server.refuses(|_| panic!("a bug"));
+    let (report, _) = scene.run().await;
+    assert_eq!(report.reason, StopReason::SettlingFailed);
+    assert_eq!((report.reason.exit_code(), report.unsettled), (1, 1));
+}
+
 /// A blocking handler whose first job does not return.
 struct Stuck;
 

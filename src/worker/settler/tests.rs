@@ -277,6 +277,16 @@ async fn ends_that_are_refused_keep_no_other_from_its_own_however_many_they_are(
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_panic_is_told_to_those_who_wait_for_the_ends_of_jobs() {
+    let scene = Scene::of(1).await;
+    let settle_counts = Arc::clone(&scene.settle_counts);
+    scene.server.refuses(|_| panic!("a bug"));
+    assert!(scene.end(0, Settlement::Delete).await.is_err());
+    assert!(!settle_counts.settled().await && settle_counts.are_given_up());
+    assert_eq!(scene.finish().await, 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_push_to_a_key_that_is_no_queue_is_given_up_and_its_job_runs_again() {
     let scene = Scene::of(1).await;
     let (server, running) = (Arc::clone(&scene.server), Arc::clone(&scene.running));
