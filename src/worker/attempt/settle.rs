@@ -27,15 +27,19 @@ const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
 const CONFIRMING: Duration = Duration::from_secs(3);
 
 impl Attempt {
-    /// Renews a reservation that may have ended; false if another worker may have the job.
+    /// Renews a reservation that may have ended, or may before its first renewal; false if another worker may have the
+    /// job.
     ///
-    /// The reservation can end before the start if the server's reply took long or the process was suspended. Only
-    /// then the queue is asked.
+    /// Less than half of the reservation is left if the server's reply took long, the job before it did, or the process
+    /// was suspended. Only then the queue is asked.
     pub(super) async fn confirm_reservation(&self) -> bool {
         let (Some(lease), now) = (self.job.lease, self.shared.triage.app.clock.now()) else {
             return true;
         };
-        if now.plus(CLOCKS_DIFFER) < lease {
+        // A running job is renewed after half of `retry_after` at the latest.
+        let retry_after = self.shared.leases.queue.abilities().retry_after;
+        let half = (retry_after.unwrap_or_default() / 2).max(CLOCKS_DIFFER);
+        if now.plus(half) < lease {
             return true;
         }
         let asked = (self.shared.leases.renewals).confirm(Arc::clone(&self.job));
