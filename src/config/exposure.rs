@@ -279,7 +279,7 @@ mod tests {
             "[connections.redis]\npassword = 'x'",
             "[connections.redis]\nurl = 'redis://:x@h'",
             "[redis]\nsentinels = ['h']\nservice = 'm'\nsentinel_password = 'x'",
-            "[http]\ntoken = 'sixteen characters'",
+            "[http]\ntoken = 'sixteen-characters'",
         ] {
             assert_eq!(listed(toml), [true, true, true, false], "{toml}");
         }

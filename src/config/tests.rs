@@ -174,9 +174,10 @@ fn the_variable_names_php_before_the_file() {
         (toml, Some(""), vec!["php99", "-d"], true), (toml, None, vec!["php99", "-d"], true), ("", None, vec!["php"], false),
     ];
     for (toml, variable, expected, is_doubted) in rows {
-        let env: Vec<_> = variable
-            .map(|php| ("ARTISAND_PHP", php))
+        let variable_of_php = variable.map(|php| ("ARTISAND_PHP", php));
+        let env: Vec<_> = [("PATH", "/nowhere")]
             .into_iter()
+            .chain(variable_of_php)
             .collect();
         let config = config(toml, &env);
         assert_eq!(config.php_program(), expected, "{variable:?}");
