@@ -94,10 +94,10 @@ impl Signals {
         !loosely_equal(self.restart.as_ref(), now.restart.as_ref())
     }
 
-    /// Whether workers were told to restart later than in this second. A worker that begins in the very second of a
-    /// restart mostly is one that the restart has brought about.
-    pub fn asks_for_restart_after(&self, second: UnixSeconds) -> bool {
-        matches!(self.restart, Some(Value::Int(at)) if at > second.0)
+    /// Whether workers were told to restart after the first of these seconds, and in the second one at the latest. A
+    /// worker that begins in the very second of a restart mostly is one that the restart has brought about.
+    pub fn were_restarts_told(&self, after: UnixSeconds, until: UnixSeconds) -> bool {
+        matches!(self.restart, Some(Value::Int(at)) if after.0 < at && at <= until.0)
     }
 
     /// Whether canaries that stopped themselves under `self` have to run jobs again under `now`.

@@ -12,7 +12,7 @@ use crate::cache::{Cache, Maintenance, Signals, Watched};
 use crate::connection::is_away;
 use crate::queue::QueueName;
 use crate::shown::with_causes;
-use crate::time::UnixSeconds;
+use crate::time::{Clock, UnixSeconds};
 
 /// Where the app leaves signals for its workers.
 #[derive(Debug, Clone, Default)]
@@ -137,13 +137,16 @@ impl Watch {
             .filter(|(_, paused)| **paused)
             .map(|(queue, _)| queue.clone())
             .collect();
+        // What was read before may be outdated. Later, a clock that is ahead would look like a new restart each time.
+        let is_outdated = self.at_start.is_none()
+            && self.settings_of.is_some_and(|settings_of| {
+                signals.were_restarts_told(settings_of, Clock::System.now())
+            });
         let at_start = self.at_start.get_or_insert_with(|| signals.clone());
         let before = self.before.replace(signals.clone());
         if before.is_some_and(|before| before.asks_to_resume(signals)) {
             heard.resumes += 1;
         }
-        let is_outdated = (self.settings_of)
-            .is_some_and(|settings_of| signals.asks_for_restart_after(settings_of));
         if (is_outdated || at_start.asks_for_restart(signals)) && !heard.restart {
             heard.restart = true;
             if at_start.was_cleared(signals) {
@@ -257,6 +260,8 @@ mod tests {
             (Some(9), Some(8), true),
             (None,    Some(8), false),
             (Some(9), None,    false),
+            // The clock of who sends it is ahead.
+            (Some(i64::MAX), Some(8), false),
         ];
         for (restart, settings_of, expected) in rows {
             let directory = tempfile::tempdir().unwrap();
