@@ -101,6 +101,8 @@ pub struct Deserializer<'de> {
     following: Vec<usize>,
     expanded: usize,
     expanded_bytes: usize,
+    /// Whether reading a value has failed, and a type may not have passed on the error.
+    has_failed: bool,
 }
 
 impl<'de> Deserializer<'de> {
@@ -119,6 +121,7 @@ impl<'de> Deserializer<'de> {
             following: Vec::new(),
             expanded: 0,
             expanded_bytes: 0,
+            has_failed: false,
         }
     }
 
@@ -216,7 +219,31 @@ impl<'de> Deserializer<'de> {
             b'r' | b'R' => self.follow(read),
             _ => read(self),
         };
-        result.map_err(|error| error.at(start))
+        result.map_err(|error| {
+            self.has_failed = true;
+            error.at(start)
+        })
+    }
+
+    /// Reads the value of a pair. If its type keeps an error to itself, the value is skipped as a whole.
+    #[inline]
+    fn value<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Error> {
+        let (start, names) = (self.reader.pos(), self.names.len());
+        let following = self.following.len();
+        let value = seed.deserialize(&mut *self)?;
+        if self.has_failed {
+            self.go_on_behind(start, names, following)?;
+        }
+        Ok(value)
+    }
+
+    #[cold]
+    fn go_on_behind(&mut self, start: usize, names: usize, following: usize) -> Result<(), Error> {
+        self.has_failed = false;
+        self.names.truncate(names);
+        self.following.truncate(following);
+        self.reader = Reader::at(self.reader.bytes(), start);
+        self.skip()
     }
 
     #[cold]
@@ -936,7 +963,7 @@ impl<'de> MapAccess<'de> for Pairs<'_, 'de> {
     }
 
     fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Error> {
-        let value = seed.deserialize(&mut *self.de)?;
+        let value = self.de.value(seed)?;
         self.key = None;
         Ok(value)
     }
@@ -959,7 +986,7 @@ impl<'de> SeqAccess<'de> for Elements<'_, '_, 'de> {
         if self.0.next_key()?.is_none() {
             return Ok(None);
         }
-        let value = seed.deserialize(&mut *self.0.de)?;
+        let value = self.0.de.value(seed)?;
         self.0.key = None;
         Ok(Some(value))
     }
@@ -1389,6 +1416,36 @@ mod tests {
         assert_eq!(read(text), Ok(vec![vec![2], vec![3], vec![4]]));
         let map = |key: &str, value| BTreeMap::from([(key.to_owned(), value)]);
         assert_eq!(read(text), Ok(vec![map("0", 2), map("5", 3), map("7x", 4)]));
+    }
+
+    #[test]
+    fn an_error_that_a_type_keeps_to_itself_leaves_the_values_behind_it_in_order() {
+        #[expect(clippy::unnecessary_wraps, reason = "serde asks for it")]
+        fn lenient<'de, D: de::Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
+            let list = Vec::<i64>::deserialize(deserializer);
+            Ok(list.map_or(0, |list| list.len()))
+        }
+        #[derive(Debug, PartialEq, Deserialize)]
+        struct Job {
+            #[serde(deserialize_with = "lenient")]
+            list: usize,
+            n: i64,
+        }
+        #[derive(Debug, PartialEq, Deserialize)]
+        struct Lenient(#[serde(deserialize_with = "lenient")] usize);
+        let (fits, fails) = (
+            "a:2:{i:0;i:1;i:1;i:2;}",
+            "a:3:{i:0;i:1;i:1;s:1:\"n\";s:1:\"n\";i:9;}",
+        );
+        for (list, length) in [(fits, 2), (fails, 0), ("i:5;", 0), ("R:2;", 0)] {
+            let job = format!("a:3:{{s:4:\"list\";{list}s:1:\"n\";i:7;s:4:\"more\";N;}}");
+            let job = job.replace("R:2;", "a:1:{i:0;R:2;}");
+            assert_eq!(read::<Job>(&job), Ok(Job { list: length, n: 7 }), "{list}");
+            let lists = format!("a:3:{{i:0;{fits}i:1;{list}i:2;{fits}}}");
+            let lists = read::<Vec<Lenient>>(&lists.replace("R:2;", "R:3;"));
+            let length = if list == "R:2;" { 0 } else { length };
+            assert_eq!(lists, Ok([2, length, 2].map(Lenient).into()), "{list}");
+        }
     }
 
     #[test]
