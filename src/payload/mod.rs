@@ -65,7 +65,7 @@ pub use trace::{SpanIds, Trace, TraceContext};
 pub use version::Version;
 pub use version::VersionError;
 
-use crate::php::{self, Value};
+use crate::php::{self, PropertyScan, Value};
 use crate::shown::name;
 use crate::time::{UnixSeconds, seconds};
 use json::{JsonError, Reader, Token};
@@ -406,13 +406,11 @@ impl Payload {
 
     /// Whether the object may have a delay, which payloads without `createdAt` (before Laravel 12.11) do not say.
     fn may_be_delayed(&self) -> bool {
-        const DELAY: &[u8] = b"s:5:\"delay\";";
+        static DELAY: PropertyScan = PropertyScan::public("delay");
         let Data::Command { command, .. } = &self.data else {
             return false;
         };
-        let mut delays = memchr::memmem::find_iter(command, DELAY);
-        !command.starts_with(b"O:")
-            || delays.any(|at| !command[at + DELAY.len()..].starts_with(b"N;"))
+        !command.starts_with(php::OBJECT.as_bytes()) || DELAY.may_hold_something(command)
     }
 
     /// The name for display: [`resolve_name`](Self::resolve_name), made printable and cut to 255 characters.

@@ -279,7 +279,8 @@ impl Proxy {
             tokio::select! {
                 read = client.read(&mut asked) => {
                     let Ok(length @ 1..) = read else { return };
-                    let is_begin = memchr::memmem::find(&asked[..length], b"BEGIN").is_some();
+                    let asks = asked[..length].to_ascii_uppercase();
+                    let is_begin = memchr::memmem::find(&asks, b"BEGIN").is_some();
                     if is_begin && self.holds_next.swap(false, Ordering::Relaxed) {
                         is_held = true;
                     }
