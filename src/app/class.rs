@@ -459,7 +459,8 @@ impl Subject<'_> {
         // PHP would not hear of these answers, and so free another lock.
         for (name, exists) in [
             ("uniqueId", class.unique_id.is_some()),
-            ("displayName", class.display_name),
+            // Locks have the name since then.
+            ("displayName", class.display_name || !self.since(12, 41)),
         ] {
             if !exists && self.answers.contains_key(name) {
                 let what =

@@ -65,13 +65,11 @@ impl Manifest {
         };
         let listener = listener.and_then(ClassName::new);
         let examined = examined.or(listener.as_ref());
-        let with_tags = target
-            .map(|target| &target.class)
-            .into_iter()
-            .chain(&listener);
-        let has_tags = with_tags
-            .map(|class| self.known_class(class)?.has_tags().ok_or_else(|| no(OLD)))
-            .try_fold(false, |any, has| has.map(|has| any || has))?;
+        let has_method = |class| self.known_class(class)?.has_tags().ok_or_else(|| no(OLD));
+        let own = target.map(|target| has_method(&target.class)).transpose()?;
+        let own = own.unwrap_or(false);
+        let of_listener = listener.as_ref().map(has_method).transpose()?;
+        let has_tags = own || of_listener.unwrap_or(false);
         let said = answers.get("tags").and_then(Value::as_array);
         if said.is_none() && has_tags {
             return Err(no("its method `tags` is PHP code"));
@@ -86,7 +84,7 @@ impl Manifest {
         }
         // Those of a listener come beside those of its event; if that has a method, the answer stands for it, too.
         if let Some(target) = target
-            && (tags.is_empty() || kind == "event" && !has_tags)
+            && (tags.is_empty() || kind == "event" && !own)
         {
             for tag in self.tags_of_models(target, &graph)? {
                 add(&mut tags, tag);

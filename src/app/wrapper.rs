@@ -177,6 +177,15 @@ impl Manifest {
                 object.set(&property.name, value);
             }
         }
+        let group = "messageGroup";
+        if answers.contains_key(group) && object.get(group).is_none() {
+            // Before Laravel 12.28 it would vanish.
+            return Err(Unfit::Unknown {
+                class: object.class,
+                property: group.to_owned(),
+                nearest: None,
+            });
+        }
         let mut answers = answers.clone();
         let names = || {
             let rest = class.parents.iter().chain(&class.interfaces);

@@ -63,6 +63,11 @@ impl GlobalArgs {
                 "PHP did not say the app's settings, which are those of the manifest: {why}"
             ));
         }
+        if let Some(why) = config.ignored_env() {
+            output::notice(&format!(
+                "Nothing is taken from the app's environment file: {why}"
+            ));
+        }
         Ok(config)
     }
 

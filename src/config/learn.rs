@@ -203,9 +203,11 @@ impl Config {
         };
         let real = |name: &str| self.process.get(name).cloned();
         let cached = || app::cached_config_path(&self.base()?, real);
-        let is_unread = self.source()? != Some(Source::Env) && cached().is_some();
-        let is_unreadable = matches!(&mistake, Error::Read { source, .. }
+        let is_source = self.source()? == Some(Source::Env);
+        let is_unread = !is_source && cached().is_some();
+        let is_denied = matches!(&mistake, Error::Read { source, .. }
             if source.kind() == std::io::ErrorKind::PermissionDenied);
+        let is_unreadable = is_denied && !is_source;
         let is_of_php = self.laravel.as_ref().is_some_and(Laravel::is_of_php);
         if !is_unread && !is_unreadable && !is_of_php {
             return Err(mistake);

@@ -130,11 +130,15 @@ pub fn version(php: &[String]) -> Option<String> {
 pub fn artisan(php: &[String], artisan: &Path, args: &[&str]) -> Result<String, String> {
     let mut command = command(php);
     let program = command.get_program().to_string_lossy().into_owned();
-    command.arg(artisan).args(args).stdin(Stdio::null());
     // PHP in a container has the app elsewhere.
-    if let Some(app) = artisan.parent().filter(|app| app.is_dir()) {
+    let here = std::path::absolute(artisan)
+        .ok()
+        .filter(|here| here.is_file());
+    if let Some(app) = here.as_ref().and_then(|here| here.parent()) {
         command.current_dir(app);
     }
+    let artisan = here.as_deref().unwrap_or(artisan);
+    command.arg(artisan).args(args).stdin(Stdio::null());
     let output = command
         .output()
         .map_err(|error| not_run(&program, &error, NAMED_BY).why)?;

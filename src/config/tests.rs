@@ -141,7 +141,9 @@ fn a_mistake_in_env_counts_where_laravel_reads_the_file() {
         config.judge_env().map(|()| config.ignored_env.is_some())
     };
     let of_php = || Some(Origin::Php { cached: None });
-    assert!(judged(std::io::ErrorKind::PermissionDenied, None).unwrap());
+    // What `settings = "env"` names is needed.
+    assert!(judged(std::io::ErrorKind::PermissionDenied, None).is_err());
+    assert!(judged(std::io::ErrorKind::PermissionDenied, of_php()).unwrap());
     assert!(judged(std::io::ErrorKind::TimedOut, None).is_err());
     assert!(judged(std::io::ErrorKind::TimedOut, of_php()).unwrap());
 }

@@ -10,7 +10,8 @@ use crate::payload::Payload;
 use crate::php::Object;
 use crate::queue::{Push, QueueName};
 
-/// A closure that dispatches this job, on the queue of the job if it can be told without PHP.
+/// A closure that dispatches this job, on the queue of the job if it can be told without PHP and artisand works its
+/// connection.
 pub(super) fn by_php(app: &App, object: Object, options: &Options) -> Result<Ready, DispatchError> {
     let (services, now) = (&app.services, app.services.clock.now());
     let class = object.class.clone();
@@ -18,6 +19,10 @@ pub(super) fn by_php(app: &App, object: Object, options: &Options) -> Result<Rea
     let known = manifest.class(&class);
     let (command, rest) = command(app, object, options)?;
     let (own_connection, own_queue) = manifest.places(&command.value).unwrap_or_default();
+    let own_connection = own_connection.filter(|name| {
+        let found = draft::destination(services, Some(&**name));
+        found.is_ok_and(|(_, destination)| destination.queues.is_ok())
+    });
     let connection = options.connection.as_deref().or(own_connection.as_deref());
     let (connection, destination) = draft::destination(services, connection)?;
     let hand_over = HandOver {

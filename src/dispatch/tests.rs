@@ -135,6 +135,18 @@ async fn a_wrapper_has_the_group_of_what_is_in_it() {
 }
 
 #[tokio::test]
+async fn a_group_that_the_wrapper_cannot_have_is_refused() {
+    let fields = json!({
+        "classes": {"App\\Send": queued("listener", &[])},
+        "wrappers": {"Illuminate\\Events\\CallQueuedListener": queued("job", &["class", "method", "data"])},
+    });
+    let dispatch = Dispatch::of_services(services("10.48.0", &fields));
+    let listener = dispatch.listener("App\\Send", &Event {});
+    let error = payload(listener.group("user-7")).await.unwrap_err();
+    assert!(matches!(error, DispatchError::Unfit(_)), "{error:?}");
+}
+
+#[tokio::test]
 async fn a_listener_without_handle_is_invoked() {
     let mut invokable = queued("listener", &[]);
     invokable["flags"]["invokable"] = true.into();

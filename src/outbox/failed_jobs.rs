@@ -219,7 +219,12 @@ impl FailedJobRelay {
             Ok(lease) => lease,
             Err(drained) => return drained,
         };
-        let drained = self.drain_leased(&mut lease, said, quiet).await;
+        let mut drained = self.drain_leased(&mut lease, said, quiet).await;
+        // A last pass that had the lease to its end has done what it could: the records that are left have to stay.
+        let is_last = self.last.is_cancelled() && drained == DrainStatus::Later;
+        if is_last && lease.hold().is_held().await {
+            drained = DrainStatus::Failed;
+        }
         lease.give_up().await;
         drained
     }
@@ -800,6 +805,17 @@ mod tests {
             (scene.left(), scene.stored().await),
             (0, vec!["a".to_owned()])
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stopping_worker_goes_once_through_records_that_have_to_stay() {
+        let scene = Scene::new();
+        let foreign = b"from another program".to_vec();
+        scene.queue.spool_record(Spool::FailedJobs, foreign);
+        let (relay, seen) = scene.relay();
+        scene.last.cancel();
+        assert_eq!(keep_recording(relay).await, DrainStatus::Failed);
+        assert_eq!((seen.borrow().ended, scene.left()), (1, 1));
     }
 
     /// The first records were refused, and the pass after that began behind them.

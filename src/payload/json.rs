@@ -507,7 +507,7 @@ fn write_value(
         Token::Float(value) => {
             let source = &reader.text[start..reader.pos];
             // PHP has no whole numbers beyond 64 bits with a sign, but a handler may.
-            if source.contains(['.', 'e', 'E']) || source == "-0" {
+            if source.contains(['.', 'e', 'E']) {
                 write_json_float(out, value);
             } else {
                 out.push_str(source);
@@ -537,6 +537,7 @@ fn write_value(
             })?;
             out.push('}');
         }
+        Token::Int(0) => out.push('0'),
         Token::Null | Token::Bool(_) | Token::Int(_) => {
             out.push_str(&reader.text[start..reader.pos]);
         }

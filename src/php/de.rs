@@ -212,12 +212,14 @@ impl<'de> Deserializer<'de> {
         if !self.following.is_empty() {
             self.expanded += 1;
             if self.expanded > MAX_EXPANDED {
+                self.has_failed = true;
                 return Err(self.reader.error(Kind::ExpansionExceeded));
             }
         }
-        let result = match self.reader.peek()? {
-            b'r' | b'R' => self.follow(read),
-            _ => read(self),
+        let result = match self.reader.peek() {
+            Ok(b'r' | b'R') => self.follow(read),
+            Ok(_) => read(self),
+            Err(error) => Err(error),
         };
         result.map_err(|error| {
             self.has_failed = true;

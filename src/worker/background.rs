@@ -129,14 +129,18 @@ impl Background {
         (background, settlements)
     }
 
-    /// Passes signals on to the processes of a pool; the pool then takes no more jobs.
-    pub(super) fn pass_signals(&mut self, pool: Pool, control: &Control) {
+    /// Passes signals on to the processes of a pool; they are not replaced then, unless a job that cannot be put back
+    /// as it was may need another one.
+    pub(super) fn pass_signals(&mut self, pool: Option<&Pool>, puts_back: bool, control: &Control) {
+        let Some(pool) = pool.cloned() else { return };
         let mut signals = control.signals();
         self.helpers.spawn(async move {
             while signals.changed().await.is_ok() {
                 if let Some(signal) = *signals.borrow_and_update() {
-                    // First close the pool: processes that end by the signal must not be replaced.
-                    pool.close();
+                    // First, so that none that ends by the signal is replaced.
+                    if puts_back {
+                        pool.close();
+                    }
                     pool.signal(signal);
                 }
             }

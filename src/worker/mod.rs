@@ -66,7 +66,7 @@ pub use stop::{Orders, resident_memory};
 use crate::failed::FailedJobs;
 use crate::handler::{Services, remember_places};
 use crate::process::pool::Pool;
-use crate::queue::{Driver, Ledger, Queue};
+use crate::queue::{Ability, Driver, Ledger, Queue};
 use crate::routing::{Router, UnmappedPolicy};
 use announcer::Announcer;
 use app_context::AppContext;
@@ -280,8 +280,7 @@ impl Worker {
         let turns = Arc::new(Turns::new(self.runtimes.overseer.is_some()));
         let settle_counts = Arc::<SettleCounts>::default();
         let renewer = Renewer::new(&queue, &running, &observers, options.clock);
-        let renewals = Renewals::new(renewer, self.runtimes.overseer.as_ref());
-        let renewals = Arc::new(renewals);
+        let renewals = Arc::new(Renewals::new(renewer, self.runtimes.overseer.as_ref()));
         let (mut background, settlements) = Background::start(Premises {
             queue: &queue,
             ledger: &self.ledger,
@@ -297,27 +296,21 @@ impl Worker {
             runtimes: &self.runtimes,
         });
         let pool = (self.pool).filter(|_| *self.router.unmapped() == UnmappedPolicy::Php);
-        if let Some(pool) = &pool {
-            background.pass_signals(pool.clone(), control);
-        }
+        let puts_back = queue.abilities().has(Ability::PutsBack);
+        background.pass_signals(pool.as_ref(), puts_back, control);
         let php_changes = pool.as_ref().map(Pool::changes);
         let helpers = &mut background.helpers;
         let announcer = Announcer::start(&self.control_plane, &options, helpers);
         let wakeups = Wakeups::start(&queue, &options.queues, php_changes, helpers);
         let app = AppContext::new(self.router, services, &options, &*queue, self.ledger);
         let mappings = app.router.mappings().len();
-        let weights = Weights::new(self.runtimes.threads, mappings);
         let shared = Shared {
             triage: Arc::new(Triage::new(Arc::new(app))),
             terms: Terms::of(&options),
-            leases: Leases {
-                running,
-                renewals,
-                queue: Arc::clone(&queue),
-            },
+            leases: Leases::new(running, renewals, &queue),
             settlements: Settlements::new(settlements, settle_counts),
             turns,
-            weights,
+            weights: Weights::new(self.runtimes.threads, mappings),
             observers,
             stops: Stops::default(),
             ends: EndCounter::default(),

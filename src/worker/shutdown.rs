@@ -56,11 +56,7 @@ impl Run {
     /// Lets running jobs finish, cuts them at the deadline, and waits until all are settled.
     pub(super) async fn stop(mut self, reason: StopReason) -> Report {
         self.heartbeat.excuse();
-        // A job that cannot be put back as it was may still need a process in place of one that has ended.
-        let puts_back = self.queue.abilities().has(Ability::PutsBack);
-        if let Some(pool) = self.shared.pool.as_ref().filter(|_| puts_back) {
-            pool.close();
-        }
+        self.close_pool();
         let mut stopping = Stopping {
             is_asked: reason == StopReason::Interrupted,
             ..Stopping::default()
@@ -71,11 +67,8 @@ impl Run {
         if let Some(pool) = &self.shared.pool {
             pool.stop().await;
         }
-        let settlements = &self.shared.settlements;
-        let now = self.options.clock.now();
-        settlements
-            .settle_stuck(&self.shared.leases.running, now)
-            .await;
+        let (settlements, now) = (&self.shared.settlements, self.options.clock.now());
+        settlements.settle_stuck(&self.shared.leases, now).await;
         // Dropping the last sender ends the settling task once it has done everything.
         let Self {
             shared,
@@ -115,6 +108,14 @@ impl Run {
             jobs_processed: slots.begun(),
             released: slots.released(),
             unsettled: unsettled as u64,
+        }
+    }
+
+    /// Starts no more processes, unless a job that cannot be put back as it was may need one in place of one that ends.
+    fn close_pool(&self) {
+        let puts_back = self.queue.abilities().has(Ability::PutsBack);
+        if let Some(pool) = self.shared.pool.as_ref().filter(|_| puts_back) {
+            pool.close();
         }
     }
 

@@ -202,7 +202,7 @@ impl Laravel {
         let holds_secrets = path.last().is_some_and(|key| SECRETS.contains(key));
         match object.get("$env").and_then(Value::as_str) {
             Some(name) if !holds_secrets => Err(missing(format!(
-                "it names the variable {name}, which is looked up for passwords, keys and URLs only; write the manifest again with `artisand manifest`"
+                "it names the variable {name}, which is looked up for passwords, keys, tokens and URLs only; write the manifest again with `artisand manifest`"
             ))),
             Some(name) => (self.env)(name).ok_or_else(|| {
                 missing(format!("set {name} in the environment or in the app's .env"))

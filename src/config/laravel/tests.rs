@@ -331,7 +331,7 @@ fn the_encrypter_is_the_one_laravel_makes() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("looked up for passwords, keys and URLs only"),
+        error.contains("looked up for passwords, keys, tokens and URLs only"),
         "{error}"
     );
     let mut bare = laravel("13.0", json!({"app": {"key": {"$secret": true}}}));

@@ -186,7 +186,11 @@ impl BeanstalkdQueue {
             let seconds = u32::try_from(left.as_millis().div_ceil(1000)).unwrap_or(1);
             let watched = tubes.iter().map(|(_, tube)| tube.clone()).collect();
             let cancel = CancellationToken::new();
-            let _waits = self.waiting.lock().await;
+            let waits = self.waiting.lock().await;
+            if self.wanted.borrow().is_over {
+                // A worker that stops has not waited for this.
+                continue;
+            }
             let mut waiting = std::pin::pin!(self.holders.wait(watched, seconds, cancel.clone()));
             let has_waited = tokio::select! {
                 has_waited = &mut waiting => has_waited,
@@ -197,6 +201,7 @@ impl BeanstalkdQueue {
                     continue;
                 }
             };
+            drop(waits);
             if !has_waited.map_err(failed("reserve-with-timeout", first))? {
                 // All connections have jobs.
                 tokio::time::sleep_until(deadline).await;

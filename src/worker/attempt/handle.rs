@@ -63,9 +63,15 @@ impl Attempt {
         if end.was_cut {
             self.log_cut(&info, elapsed);
         }
-        let until = until.as_deref();
         let (decision, mut effects) = self
-            .judge(&routed, &info, &rules, &mut outcome, request, until)
+            .judge(
+                &routed,
+                &info,
+                &rules,
+                &mut outcome,
+                request,
+                until.as_deref(),
+            )
             .await;
         let cancelled = context.cancelled_batches();
         if !cancelled.is_empty() && !matches!(decision, Decision::Fail(_)) {
@@ -89,9 +95,14 @@ impl Attempt {
             failure: false,
         };
         let circumstances = self.circumstances(&info, elapsed, began + elapsed, heard);
-        let mut ending = Ending::of(outcome, decision, effects, &circumstances);
-        // A job that does not come back has no next attempt that could run beside this one.
-        if end.is_stuck && returns_at(&mut ending.settlement).is_some() {
+        let ending = Ending::of(outcome, decision, effects, &circumstances);
+        self.settle_unless_stuck(ending, end.is_stuck).await;
+    }
+
+    /// Settles a job, but one that comes back only when its stuck handler ends with the process: its next attempt must
+    /// not run beside this one.
+    async fn settle_unless_stuck(&self, mut ending: Ending, is_stuck: bool) {
+        if is_stuck && returns_at(&mut ending.settlement).is_some() {
             return self.settle_stuck(ending);
         }
         self.settle(ending).await;

@@ -42,17 +42,25 @@ impl Attempt {
         if now.plus(half) < lease {
             return true;
         }
+        match self.renew_before_start().await {
+            Some(queue::Held::Until(until)) => {
+                // This is the only place that sets it.
+                let _ = self.lease.set(until);
+                true
+            }
+            Some(queue::Held::Lost) => false,
+            // The server says nothing: the job begins if it is certainly reserved.
+            None => self.shared.triage.app.clock.now().plus(CLOCKS_DIFFER) < lease,
+        }
+    }
+
+    /// Renews the reservation of a job that has not begun; `None` if the queue does not answer in time.
+    pub(super) async fn renew_before_start(&self) -> Option<queue::Held> {
         let asked = (self.shared.leases.renewals).confirm(Arc::clone(&self.job));
-        let held = tokio::select! {
+        tokio::select! {
             held = tokio::time::timeout(CONFIRMING, asked) => held.ok().flatten(),
             () = self.shared.stops.cut.cancelled() => None,
-        };
-        let Some(queue::Held::Until(until)) = held else {
-            return false;
-        };
-        // This is the only place that sets it.
-        let _ = self.lease.set(until);
-        true
+        }
     }
 
     /// When another worker may have the job unless it is renewed; `None` for never.

@@ -78,6 +78,20 @@ pub(crate) struct Leases {
     pub(crate) queue: Arc<dyn Queue>,
 }
 
+impl Leases {
+    pub(crate) fn new(
+        running: Arc<Running>,
+        renewals: Arc<Renewals>,
+        queue: &Arc<dyn Queue>,
+    ) -> Self {
+        Self {
+            running,
+            renewals,
+            queue: Arc::clone(queue),
+        }
+    }
+}
+
 /// How long the process may run on once the jobs of stuck handlers are settled: longer than the last steps of a
 /// stop take.
 const LAST_STEPS: Duration = Duration::from_secs(40);
@@ -138,11 +152,11 @@ impl Settlements {
     }
 
     /// Settles the jobs of stuck handlers, so that other workers get them once this process has ended.
-    pub(crate) async fn settle_stuck(&self, running: &Running, now: UnixSeconds) {
+    pub(crate) async fn settle_stuck(&self, leases: &Leases, now: UnixSeconds) {
         let stuck = std::mem::take(&mut *self.stuck());
         for mut pending in stuck {
             // A renewal still under way would move the end of the reservation again.
-            running.remove(pending.number);
+            leases.running.remove(pending.number);
             if let Some(at) = returns_at(&mut pending.ending.settlement) {
                 *at = (*at).max(now.plus(LAST_STEPS));
             }

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::process::pool::Pool;
 use crate::queue::{Ability, Queue, QueueName};
+use crate::time::sleep_until;
 use crate::worker::announcer::Announcer;
 use crate::worker::attempt::shared::Shared;
 use crate::worker::background::Background;
@@ -59,17 +60,11 @@ impl Run {
             }
             let orders = *self.orders.borrow_and_update();
             if has_news || orders.paused != paused {
-                let may_work = !orders.paused && !self.announcer.heard().down;
-                let open = may_work.then(|| self.open_queues());
-                self.wakeups.wait_for(open.unwrap_or_default());
+                self.wait_for_open_queues(orders.paused);
             }
             if orders.paused != paused {
                 paused = orders.paused;
-                self.shared.emit(if paused {
-                    Event::WorkerPausing
-                } else {
-                    Event::WorkerResuming
-                });
+                self.tell_pause(paused);
                 self.intakes.look_again();
             }
             self.limits.measure_memory(self.options.stop.memory);
@@ -109,6 +104,21 @@ impl Run {
                 self.wait(may_pop).await;
             }
         }
+    }
+
+    /// Waits for pushes to the queues that may be worked, and to no others.
+    fn wait_for_open_queues(&self, is_paused: bool) {
+        let may_work = !is_paused && !self.announcer.heard().down;
+        let open = may_work.then(|| self.open_queues());
+        self.wakeups.wait_for(open.unwrap_or_default());
+    }
+
+    fn tell_pause(&self, is_paused: bool) {
+        self.shared.emit(if is_paused {
+            Event::WorkerPausing
+        } else {
+            Event::WorkerResuming
+        });
     }
 
     /// Whether jobs that were taken may begin: with one slot, the job before them has to be settled.
@@ -184,8 +194,12 @@ impl Run {
 
     /// Begins the jobs that waits have taken: given back, each would have spent an attempt. Those of queues that
     /// were paused since begin, too.
+    ///
+    /// Ends at the stop deadline, or if a pop takes none of them.
     async fn take_caught(&mut self) {
         self.wakeups.end();
+        self.heartbeat.excuse();
+        let deadline = self.options.grace.map(|grace| Instant::now() + grace);
         loop {
             let are_left = tokio::select! {
                 are_left = self.queue.end_waits() => are_left.unwrap_or(false),
@@ -194,18 +208,22 @@ impl Run {
             if !are_left || self.left() == 0 {
                 return;
             }
+            let begun = self.slots.begun();
             if let Some(slots) = self.local_slots() {
                 self.pop_for_handlers(slots).await;
             } else if let Some(slots) = self.php_slots() {
                 self.pop_for_php(slots).await;
-            } else if !self.has_room_soon().await {
+            } else if self.has_room_soon(deadline).await {
+                continue;
+            }
+            if self.slots.begun() == begun {
                 return;
             }
         }
     }
 
-    /// Waits until a slot or a PHP process may have become free; false if none will.
-    async fn has_room_soon(&mut self) -> bool {
+    /// Waits until a slot or a PHP process may have become free; false if none will in time.
+    async fn has_room_soon(&mut self, deadline: Option<Instant>) -> bool {
         self.slots.start_waiting(&self.shared);
         let works = |pool: &Pool| pool.problem().is_none() && !pool.is_paused();
         let has_php = self.shared.pool.as_ref().is_some_and(works);
@@ -216,6 +234,7 @@ impl Run {
             end = self.slots.next_end() => self.ended(end),
             _ = self.wakeups.next() => {}
             () = told_to_hurry(&mut self.orders) => return false,
+            () = sleep_until(deadline) => return false,
         }
         true
     }

@@ -132,7 +132,8 @@ impl Run {
         // Read before the pop: a job settled later may be back in the queue.
         let was_quiet = self.slots.is_empty() && self.shared.leases.running.is_empty();
         self.intakes.of(executor).begin_pop();
-        if self.ask_listeners() {
+        // What waits have taken before a stop is run in any case.
+        if !self.wakeups.have_ended() && self.ask_listeners() {
             self.rest_after_veto(executor, was_quiet);
             return None;
         }
@@ -170,6 +171,16 @@ impl Run {
             },
         };
         self.intakes.of(executor).end_pop(slots, found, now);
+        self.tell_quarantined(&popped);
+        if found.taken > 0 {
+            self.limits.note_jobs(now);
+            // These jobs may push others for either executor.
+            self.intakes.expect_jobs();
+        }
+        Some(Fetched { popped, selector })
+    }
+
+    fn tell_quarantined(&self, popped: &Popped) {
         for (queue, count) in &popped.quarantined {
             tracing::error!(%queue, count, "payloads cannot be decoded and went to quarantine");
             self.shared.emit(Event::JobsQuarantined {
@@ -177,12 +188,6 @@ impl Run {
                 count: *count,
             });
         }
-        if found.taken > 0 {
-            self.limits.note_jobs(now);
-            // These jobs may push others for either executor.
-            self.intakes.expect_jobs();
-        }
-        Some(Fetched { popped, selector })
     }
 
     /// Delays the next look at the queues after a pop that has failed.

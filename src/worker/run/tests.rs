@@ -369,6 +369,24 @@ async fn jobs_that_waits_have_taken_run_before_a_stop_also_those_of_a_paused_que
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_stop_waits_for_no_job_that_a_wait_has_taken_and_a_pop_does_not_get() {
+    let mut scene = Scene::new(nothing()).endless();
+    scene.server = Server::that_counts_reservations();
+    let (server, control) = (Arc::clone(&scene.server), scene.control.clone());
+    let elsewhere = "elsewhere".into();
+    server.jobs.push(&elsewhere, &jobs(1)).await.unwrap();
+    server.catch("elsewhere").await;
+    let stopping = async {
+        tokio::time::sleep(S(10)).await;
+        control.quit();
+        Instant::now()
+    };
+    let ((report, _), told) = tokio::join!(scene.run(), stopping);
+    assert_eq!(report.reason, StopReason::Interrupted);
+    assert!(told.elapsed() < S(1), "{:?}", told.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn while_all_queues_are_paused_the_server_is_not_asked() {
     let directory = tempfile::tempdir().unwrap();
     let cache = files(directory.path());

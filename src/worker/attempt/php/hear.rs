@@ -50,8 +50,7 @@ impl Attempt {
                 self.hear_failure(fate, info, run, course, deadlines).await;
             }
             Some(PoolMessage::Exception { class, message }) => {
-                let thrown = FailureText::new(class, message);
-                course.thrown = Some(thrown);
+                course.thrown = Some(FailureText::new(class, message));
                 if course.is_end_sent {
                     course.log_thrown(info);
                 }

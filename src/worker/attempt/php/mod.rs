@@ -49,6 +49,16 @@ struct ForProcess {
     announced: Option<Duration>,
 }
 
+impl ForProcess {
+    fn begin(self) -> PhpAttempt {
+        PhpAttempt {
+            is_announced: self.announced.is_some(),
+            unsettled: self.unsettled,
+            ..PhpAttempt::default()
+        }
+    }
+}
+
 impl Attempt {
     /// Runs the job in a process of the pool; `None` if the job did not begin or was cut short.
     ///
@@ -111,12 +121,7 @@ impl Attempt {
                 () = shared.stops.cut.cancelled() => return None,
             }
         };
-        match shared
-            .leases
-            .renewals
-            .confirm(Arc::clone(&self.job))
-            .await?
-        {
+        match self.renew_before_start().await? {
             queue::Held::Until(until) => Some((idle, Some(until))),
             queue::Held::Lost => None,
         }
@@ -145,11 +150,7 @@ impl Attempt {
             return Err(waits);
         };
         let began = Instant::now();
-        let mut course = PhpAttempt {
-            is_announced: waits.announced.is_some(),
-            unsettled: waits.unsettled,
-            ..PhpAttempt::default()
-        };
+        let mut course = waits.begin();
         let over = self.follow(info, &mut run, &mut course, began).await;
         let elapsed = run.began().unwrap_or(began).elapsed();
         let seen = RunInPhp {

@@ -28,6 +28,10 @@ async fn a_job_begins_only_if_no_other_worker_can_have_it() {
         // The first renewal of a job that has begun comes within half of its reservation.
         (46, None,                false, true,  0),
         (45, None,                false, true,  1),
+        (45, None,                true,  false, 1),
+        // It begins without an answer as long as it is certainly reserved.
+        (45, Some(gone()),        false, true,  1),
+        (1,  Some(gone()),        false, false, 1),
         (1,  None,                false, true,  1),
         (-5, None,                false, true,  1),
         (-5, None,                true,  false, 1),
@@ -49,7 +53,7 @@ async fn a_job_begins_only_if_no_other_worker_can_have_it() {
         assert_eq!(attempt.confirm_reservation().await, begins, "{row}");
         assert_eq!(server.calls("renew").len(), questions, "{row}");
         // A renewed reservation lasts as long as a new one.
-        if begins && questions > 0 {
+        if begins && questions > 0 && fault.is_none() {
             assert_eq!(attempt.lease(), Some(NOW.plus(RETRY_AFTER)), "{row}");
         }
     }
@@ -139,7 +143,7 @@ async fn a_job_of_a_stuck_handler_comes_back_after_the_process_has_ended() {
         // Its reservation is renewed, and nothing else is waited for.
         assert!(running.has(1) && running.are_given_up());
         assert!(ends.try_recv().is_err());
-        shared.settlements.settle_stuck(running, NOW).await;
+        shared.settlements.settle_stuck(&shared.leases, NOW).await;
         assert!(!running.has(1));
         assert_eq!(ends.recv().await.unwrap().ending.settlement, expected);
     }
