@@ -21,7 +21,7 @@ use crate::handler::Services;
 use crate::outbox::OnRefusal;
 use crate::outbox::left::{Left, LeftDone};
 use crate::process::pool::Pool;
-use crate::queue::{Ledger, Queue};
+use crate::queue::{Ability, Ledger, Queue};
 
 /// The background tasks of a worker, and what they tell the loop.
 pub(super) struct Background {
@@ -131,8 +131,14 @@ impl Background {
 
     /// Passes signals on to the processes of a pool; they are not replaced then, unless a job that cannot be put back
     /// as it was may need another one.
-    pub(super) fn pass_signals(&mut self, pool: Option<&Pool>, puts_back: bool, control: &Control) {
+    pub(super) fn pass_signals(
+        &mut self,
+        pool: Option<&Pool>,
+        queue: &dyn Queue,
+        control: &Control,
+    ) {
         let Some(pool) = pool.cloned() else { return };
+        let puts_back = queue.abilities().has(Ability::PutsBack);
         let mut signals = control.signals();
         self.helpers.spawn(async move {
             while signals.changed().await.is_ok() {

@@ -66,7 +66,7 @@ pub use stop::{Orders, resident_memory};
 use crate::failed::FailedJobs;
 use crate::handler::{Services, remember_places};
 use crate::process::pool::Pool;
-use crate::queue::{Ability, Driver, Ledger, Queue};
+use crate::queue::{Driver, Ledger, Queue};
 use crate::routing::{Router, UnmappedPolicy};
 use announcer::Announcer;
 use app_context::AppContext;
@@ -296,8 +296,7 @@ impl Worker {
             runtimes: &self.runtimes,
         });
         let pool = (self.pool).filter(|_| *self.router.unmapped() == UnmappedPolicy::Php);
-        let puts_back = queue.abilities().has(Ability::PutsBack);
-        background.pass_signals(pool.as_ref(), puts_back, control);
+        background.pass_signals(pool.as_ref(), &*queue, control);
         let php_changes = pool.as_ref().map(Pool::changes);
         let helpers = &mut background.helpers;
         let announcer = Announcer::start(&self.control_plane, &options, helpers);

@@ -63,15 +63,9 @@ impl Attempt {
         if end.was_cut {
             self.log_cut(&info, elapsed);
         }
+        let until = until.as_deref();
         let (decision, mut effects) = self
-            .judge(
-                &routed,
-                &info,
-                &rules,
-                &mut outcome,
-                request,
-                until.as_deref(),
-            )
+            .judge(&routed, &info, &rules, &mut outcome, request, until)
             .await;
         let cancelled = context.cancelled_batches();
         if !cancelled.is_empty() && !matches!(decision, Decision::Fail(_)) {
@@ -80,11 +74,7 @@ impl Attempt {
         }
         log_outcome(&info, &outcome, &decision, ran.is_stuck, elapsed);
         if let Decision::Fail(failure) = decision {
-            let ended = Ended {
-                outcome,
-                elapsed,
-                at: began + elapsed,
-            };
+            let ended = Ended::after(outcome, elapsed, began);
             let hook = Some((handler, context));
             return Box::pin(self.fail(&info, completion, ended, failure, hook)).await;
         }

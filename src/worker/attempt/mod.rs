@@ -78,6 +78,14 @@ struct Ended {
 }
 
 impl Ended {
+    fn after(outcome: Outcome, elapsed: Duration, began: Instant) -> Self {
+        Self {
+            outcome,
+            elapsed,
+            at: began + elapsed,
+        }
+    }
+
     /// An attempt that did not run.
     fn at_once(outcome: Outcome, at: Instant) -> Self {
         Self {
