@@ -30,6 +30,10 @@ use crate::worker::attempt::php::judged::{Judged, log_judged};
 use crate::worker::attempt::shared::TaskEnd;
 use crate::worker::gauge::Held;
 
+/// How long a stopping worker waits for a process that is to begin a job: Redis may be away, without which the app does
+/// not boot.
+const LAST_BOOT: Duration = Duration::from_secs(30);
+
 /// How long the next job of a single process waits until the failure of the previous job is recorded.
 const RECORDING: Duration = Duration::from_secs(10);
 
@@ -104,11 +108,15 @@ impl Attempt {
         if shared.leases.queue.abilities().has(Ability::PutsBack) {
             return None;
         }
-        let mut changes = pool.changes();
+        let (mut changes, begun) = (pool.changes(), &shared.stops.begun);
+        let mut too_late = std::pin::pin!(async {
+            begun.cancelled().await;
+            tokio::time::sleep(LAST_BOOT).await;
+        });
         let idle = loop {
             changes.borrow_and_update();
             // A process that the app does not let work would not begin the job either.
-            let (is_paused, begun) = (pool.is_paused(), &shared.stops.begun);
+            let is_paused = pool.is_paused();
             if pool.problem().is_some() || (is_paused && begun.is_cancelled()) {
                 return None;
             }
@@ -118,6 +126,7 @@ impl Attempt {
             tokio::select! {
                 _ = changes.changed() => {}
                 () = begun.cancelled(), if !begun.is_cancelled() => {}
+                () = &mut too_late => return None,
                 () = shared.stops.cut.cancelled() => return None,
             }
         };

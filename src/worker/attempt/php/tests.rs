@@ -340,6 +340,32 @@ async fn a_job_that_cannot_be_put_back_as_it_was_goes_to_the_next_process() {
     }
 }
 
+/// No process can boot any more, and nothing cuts jobs short.
+#[tokio::test(start_paused = true)]
+async fn a_stop_does_not_wait_for_a_process_that_never_comes() {
+    let mut scene = Scene::new(nothing()).endless();
+    scene.server = Server::that_counts_reservations();
+    scene.router = router(Vec::new(), UnmappedPolicy::Php, nothing());
+    scene.server.push(&[job(1)]).await;
+    let pool = Pool::played(1);
+    scene.pool = Some(pool.clone());
+    let (server, control) = (Arc::clone(&scene.server), scene.control.clone());
+    let stopping = async {
+        pool.offer().decline(Duration::ZERO).await;
+        tokio::time::sleep(S(600)).await;
+        assert!(server.calls("settle").is_empty());
+        control.quit();
+        Instant::now()
+    };
+    let ((report, _), told) = tokio::join!(scene.run(), stopping);
+    assert_eq!(
+        (report.reason, report.jobs_processed),
+        (StopReason::Interrupted, 0)
+    );
+    assert!(told.elapsed() >= LAST_BOOT && told.elapsed() < LAST_BOOT + S(5));
+    assert_eq!(server.sizes().await.pending, 1);
+}
+
 /// What is told of a job that a process declines after this time, and another one runs.
 async fn declined(after: Duration) -> Vec<String> {
     declined_by(Scene::new(nothing()), after).await
