@@ -1,11 +1,11 @@
 //! What a mapping does with its jobs: `handler = ..`.
 
-#[cfg(feature = "http")]
-use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
+
+use serde::Deserialize;
 
 #[cfg(feature = "http")]
 use crate::handler::{HttpOptions, SecretSource};

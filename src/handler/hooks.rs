@@ -33,7 +33,7 @@ pub(crate) enum Hooks {
     Skip,
     /// PHP is asked what they add.
     #[cfg_attr(
-        not(feature = "cli"),
+        not(any(feature = "cli", test)),
         expect(dead_code, reason = "only `queue:work` starts PHP for it")
     )]
     Ask(Arc<dyn RunsHooks>),

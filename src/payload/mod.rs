@@ -29,6 +29,7 @@ mod failed_job;
 mod huge;
 mod inherited;
 mod json;
+mod json_value;
 mod limits;
 mod pattern;
 #[cfg(any(feature = "cli", feature = "internals"))]

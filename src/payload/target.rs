@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::json::Reader;
-use super::retry::{Json, Key as JsonKey};
+use super::json_value::{Json, Key as JsonKey};
 use super::{Command, CommandLine, Data, Error, Payload};
 use crate::php::ClassName;
 use crate::php::json::Graph;
