@@ -143,19 +143,26 @@ fn unique(config: &Config, router: &Router, services: &Services, findings: &mut 
     if version == Version::NEWEST {
         findings.push(gap(
             CHECK,
-            "the version of Laravel is unknown, and jobs of versions before 11.39 do not say that they are unique: those in the form of Laravel 8.0 to 12.10 are not taken",
+            "the version of Laravel is unknown, and not all jobs of versions before 13.24 say that they are unique: those in the form of Laravel 8.0 to 12.10 are not taken",
             "set `laravel = \"13\"` (the app's version) in artisand.toml",
         ));
         return;
     }
-    if !version.hides_locks() {
+    let Some(manifest) = config.classes() else {
+        // Before, each mapping is doubted.
+        if !version.hides_locks() {
+            findings.push(gap(
+                CHECK,
+                "unique jobs are not taken: only their classes say when their locks are freed, and nothing is known of these",
+                "write a manifest (`artisand manifest`), or let PHP tell it (`settings = \"php\"`)",
+            ));
+        }
+        return;
+    };
+    if version.is_at_least(11, 39) {
         findings.push(well(CHECK, "jobs say themselves which lock they hold"));
         return;
     }
-    // Without any, each mapping is doubted.
-    let Some(manifest) = config.classes() else {
-        return;
-    };
     let before = findings.len();
     let mut told = 0;
     let targets = manifest.targets().map(|(name, _)| name);

@@ -84,12 +84,32 @@ impl Config {
     }
 
     /// Mappings of classes whose jobs may be unique without saying so, and of which nothing is known.
-    pub(super) fn doubts_of_locks(&self) -> Vec<Doubt> {
+    fn doubts_of_locks(&self) -> Vec<Doubt> {
         let version = self.known_version();
         if !version.hides_locks() {
             return Vec::new();
         }
-        let doubt = |table: &MapTable| {
+        let failed = self.classes_failure.as_ref();
+        let failed = failed.map_or_else(String::new, |why| format!(" ({why})"));
+        let doubt = |name: &Spanned<String>| {
+            let class = name.get_ref().trim_start_matches('\\');
+            Doubt {
+                place: Some(self.place_of(name)),
+                problem: format!(
+                    "nothing says whether `{class}` is unique, and not all jobs of Laravel {version} do: they count as unmapped{failed}"
+                ),
+                remedy: "write a manifest (`artisand manifest`), let PHP tell it (`settings = \"php\"`), or say that the class is not unique: `unique = false`",
+                is_certain: false,
+            }
+        };
+        self.unknown_classes().map(doubt).collect()
+    }
+
+    /// Classes that mappings name, whose jobs run here and may be unique, and of which nothing is known.
+    pub(super) fn unknown_classes(&self) -> impl Iterator<Item = &Spanned<String>> {
+        let has_unique_jobs = self.known_version().has_unique_jobs();
+        let tables = self.file.map.iter().filter(move |_| has_unique_jobs);
+        tables.filter_map(|table: &MapTable| {
             let name = table.job.as_ref()?;
             let is_forwarded = matches!(table.handler.get_ref(), HandlerTable::Forward(_));
             let is_shadow = table.mode == Mode::Shadow;
@@ -102,16 +122,8 @@ impl Config {
                 let known = ClassName::new(class).and_then(|class| classes.class(&class));
                 known.is_some() || (is_pattern && classes.changed().next().is_none())
             });
-            let failed = self.classes_failure.as_ref();
-            let failed = failed.map_or_else(String::new, |why| format!(" ({why})"));
-            (!is_known).then(|| Doubt {
-                place: Some(self.place_of(name)),
-                problem: format!("nothing says whether `{class}` is unique, and jobs of Laravel {version} do not: they count as unmapped{failed}"),
-                remedy: "write a manifest (`artisand manifest`), let PHP tell it (`settings = \"php\"`), or say that the class is not unique: `unique = false`",
-                is_certain: false,
-            })
-        };
-        self.file.map.iter().filter_map(doubt).collect()
+            (!is_known).then_some(name)
+        })
     }
 
     /// Where a mapping says what it is for.

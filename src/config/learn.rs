@@ -99,13 +99,8 @@ impl Config {
     /// Asks PHP about the app's classes, if jobs of them run here that may be unique and nothing else says it. It boots
     /// the app, so only what starts a worker or examines it asks.
     pub fn ask_about_classes(&mut self) {
-        let is_php_here = self.laravel.as_ref().is_some_and(Laravel::is_of_php);
-        if is_php_here && !self.doubts_of_locks().is_empty() {
-            match self.ask(php::classes) {
-                Some(Ok(told)) => self.told = Some(told),
-                Some(Err(failed)) => self.classes_failure = Some(failed.why),
-                None => {}
-            }
+        if self.unknown_classes().next().is_some() {
+            self.ask_about_all_classes();
         }
     }
 

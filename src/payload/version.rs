@@ -27,11 +27,16 @@ impl Version {
         (self.major, self.minor) >= (major, minor)
     }
 
-    /// Whether jobs may be unique without saying so: there are unique jobs since 8.14, and since 11.39 `dispatch()`
-    /// notes the lock in the payload. `8` alone may be any of its versions.
-    pub fn hides_locks(self) -> bool {
+    /// Whether jobs can be unique: since 8.14. `8` alone may be any of its versions.
+    pub fn has_unique_jobs(self) -> bool {
         let is_any_8 = (self.major, self.minor, self.patch) == (8, 0, 0);
-        is_any_8 || (self.is_at_least(8, 14) && !self.is_at_least(11, 39))
+        is_any_8 || self.is_at_least(8, 14)
+    }
+
+    /// Whether jobs may be unique without saying so. Since 11.39 `dispatch()` notes the lock in the payload, and the
+    /// scheduler does not; since 13.24 the object of either's job has the owner of its lock.
+    pub fn hides_locks(self) -> bool {
+        self.has_unique_jobs() && !self.is_at_least(13, 24)
     }
 }
 

@@ -293,7 +293,7 @@ async fn a_unique_job_whose_lock_could_not_be_freed_is_not_run() {
     // The known cache stores, and the number of jobs that stay.
     for (stores, left) in [(None, 1), (Some(none), 1), (Some(array), 0)] {
         let place = format!("{stores:?}, {left} left");
-        let mut services = services(None, true);
+        let mut services = services(Some(manifest_of_unique(&["First"])), true);
         services.stores = stores;
         let queue = run(
             vec![unique_payload()],

@@ -2,8 +2,8 @@
 //!
 //! The bytes of an ordinary job do not say that its class is unique. Four sources do: the hidden context that
 //! `dispatch()` adds since Laravel 11.39, the owner in the object since 13.24, the object itself for listeners and
-//! broadcasts, and the manifest or PHP. Of a job that none of them names, artisand frees no lock; before 11.39 it may
-//! have one all the same, and is not run here.
+//! broadcasts, and the manifest or PHP. Only the last says whether the lock is freed before the job runs. Of a job that
+//! none of them names, artisand frees no lock; before 13.24 it may have one all the same, and is not run here.
 //!
 //! docs/protocol/cache.md 8.
 
@@ -35,7 +35,10 @@ pub(crate) struct Unique {
 }
 
 /// What makes facts known about a class.
-const REMEDY: &str = "write a manifest (`artisand manifest`), let PHP tell it (`settings = \"php\"`), or, if the class is not unique, set `unique = false` in its mapping";
+const REMEDY: &str =
+    "write a manifest (`artisand manifest`) or let PHP tell it (`settings = \"php\"`)";
+/// What helps if the class is not unique.
+const OR_NOT: &str = "if the class is not unique, set `unique = false` in its mapping";
 
 /// What is known about a job's uniqueness apart from its context.
 enum Known {
@@ -67,7 +70,7 @@ impl Known {
                     until_processing,
                 ),
                 None if is_wrapper => Self::Nothing,
-                None => Self::of_unknown_class(services, payload, class),
+                None => Self::of_unknown_class(services, payload, command)?,
             });
         };
         let flag = |name: &str| {
@@ -75,7 +78,7 @@ impl Known {
             class.flags.get(name)?.as_bool()
         };
         match manifest.class(class) {
-            None if !is_wrapper => return Ok(Self::of_unknown_class(services, payload, class)),
+            None if !is_wrapper => return Self::of_unknown_class(services, payload, command),
             Some(_) if !is_wrapper && flag("unique") != Some(true) => return Ok(Self::Not),
             _ => {}
         }
@@ -99,36 +102,29 @@ impl Known {
 }
 
 impl Known {
-    /// A class of which nothing is known. Since 11.39 its jobs say themselves which lock they hold. Before, any of them
+    /// A class of which nothing is known. Since 13.24 its jobs say themselves that they hold a lock. Before, any of them
     /// may be unique, and its lock would stay.
-    fn of_unknown_class(services: &Services, payload: &Payload, class: &ClassName) -> Self {
+    fn of_unknown_class(
+        services: &Services,
+        payload: &Payload,
+        command: &Command,
+    ) -> Result<Self, String> {
         let version = services.version;
-        let why = if version.hides_locks() {
-            let is_class = |name: &str| name.eq_ignore_ascii_case(class.as_str());
-            let mut changed = services
-                .manifest
-                .iter()
-                .flat_map(|manifest| manifest.changed());
-            let nothing = match changed.find(|(name, _)| is_class(name)) {
-                Some((_, file)) => {
-                    format!(
-                        "{} has changed since the manifest was written",
-                        file.display()
-                    )
-                }
-                None => "nothing is known of its class".to_owned(),
-            };
+        let nothing = || nothing_known(services, command.class());
+        Ok(Self::Unknown(if version.hides_locks() {
             format!(
-                "{nothing}, and jobs of Laravel {version} do not say whether they are unique: {REMEDY}"
+                "{}, and not all jobs of Laravel {version} say whether they are unique: {REMEDY}; {OR_NOT}",
+                nothing()
             )
         } else if version == Version::NEWEST && payload.may_hide_its_lock() {
             format!(
-                "it has the form of Laravel 8.0 to 12.10, and jobs of versions before 11.39 do not say whether they are unique: say the app's version in artisand.toml (`laravel = \"8\"`); before 11.39, {REMEDY}"
+                "it has the form of Laravel 8.0 to 12.10, and not all jobs of versions before 13.24 say whether they are unique: say the app's version in artisand.toml (`laravel = \"8\"`); before 13.24, {REMEDY}; {OR_NOT}"
             )
+        } else if owner_in(command)?.is_some() {
+            return Err(format!("it is unique, and {}: {REMEDY}", nothing()));
         } else {
-            return Self::Nothing;
-        };
-        Self::Unknown(why)
+            return Ok(Self::Nothing);
+        }))
     }
 
     /// The name of the lock, whether it is freed before the job runs, and whether the name is that of the context;
@@ -138,7 +134,12 @@ impl Known {
     fn lock(self, of_context: Option<String>) -> Result<Option<(String, bool, bool)>, String> {
         Ok(match (self, of_context) {
             (Self::Not, _) | (Self::Nothing, None) => None,
-            (Self::Nothing | Self::Unknown(_), Some(name)) => Some((name, false, true)),
+            // A lock that is to be freed before the job runs would keep out what the app dispatches meanwhile.
+            (Self::Nothing | Self::Unknown(_), Some(name)) => {
+                return Err(format!(
+                    "it is unique (`{name}`), and only its class says whether its lock is freed before it runs: {REMEDY}"
+                ));
+            }
             (
                 Self::Name {
                     name,
@@ -342,6 +343,19 @@ impl Middleware for UntilProcessing {
             self.is_freed.store(true, Ordering::Relaxed);
             next.run().await
         })
+    }
+}
+
+/// Why nothing is known of a class.
+fn nothing_known(services: &Services, class: &ClassName) -> String {
+    let manifest = services.manifest.iter();
+    let mut changed = manifest.flat_map(|manifest| manifest.changed());
+    match changed.find(|(name, _)| name.eq_ignore_ascii_case(class.as_str())) {
+        Some((_, file)) => format!(
+            "{} has changed since the manifest was written",
+            file.display()
+        ),
+        None => "nothing is known of its class".to_owned(),
     }
 }
 

@@ -122,9 +122,15 @@ fn the_lock_of_a_job_is_found_in_its_context_its_object_and_the_manifest() {
     let rows = [
         // version, manifest, command, context => lock, store, owner; or why it is not known
         ("13.31.0", None,        &plain, none(),      Ok(None)),
-        ("13.31.0", None,        &plain, of_a(),      lock("7", "files", "-")),
-        ("13.31.0", None,        &owned, of_a(),      lock("7", "files", "me")),
-        ("13.31.0", None,        &owned, whole(),     lock("7", "array", "you")),
+        // Only the class says whether the lock is freed before the job runs.
+        ("13.31.0", None,        &plain, of_a(),      Err("only its class says")),
+        ("11.39.0", None,        &plain, of_a(),      Err("only its class says")),
+        ("13.31.0", is_unique(), &seven, of_a(),      lock("7", "files", "-")),
+        ("13.31.0", is_unique(), &owned, of_a(),      lock("", "files", "me")),
+        ("13.31.0", is_unique(), &seven, whole(),     lock("7", "array", "you")),
+        // The scheduler notes no lock; since 13.24 the object has its owner.
+        ("13.31.0", None,        &owned, none(),      Err("it is unique, and nothing is known")),
+        ("13.31.0", is_unique(), &owned, none(),      lock("", "files", "me")),
         // The context of the job that dispatched this one is passed on.
         ("13.31.0", None,        &plain, of_b(),      Ok(None)),
         ("13.31.0", is_unique(), &seven, of_nine(),   lock("7", "files", "-")),
@@ -133,12 +139,13 @@ fn the_lock_of_a_job_is_found_in_its_context_its_object_and_the_manifest() {
         ("13.31.0", until(),     &seven, of_a(),      lock("7", "files", "- until")),
         ("13.31.0", via(),       &plain, of_a(),      lock("7", "files", "-")),
         ("13.31.0", via(),       &plain, none(),      Err("its method `uniqueVia()` chooses a cache store")),
-        ("13.31.0", None,        &plain, elsewhere(), Err("its lock cannot be freed")),
-        // Before 11.39 nothing in a job says that it has a lock.
+        ("13.31.0", is_unique(), &seven, elsewhere(), Err("its lock cannot be freed")),
+        // Before 13.24 nothing in a job may say that it has a lock.
         ("10.48.0", None,        &plain, none(),      Err("nothing is known of its class")),
         ("10.48.0", not(),       &plain, none(),      Ok(None)),
         ("11.38.0", is_unique(), &seven, none(),      lock("7", "files", "-")),
-        ("11.39.0", None,        &plain, none(),      Ok(None)),
+        ("13.23.0", None,        &plain, none(),      Err("nothing is known of its class")),
+        ("13.24.0", None,        &plain, none(),      Ok(None)),
         ("8.13.0",  None,        &plain, none(),      Ok(None)),
     ];
     for (version, classes, command, context, expected) in rows {
@@ -175,13 +182,29 @@ fn a_mapping_may_say_that_unknown_classes_are_not_unique_but_not_that_known_ones
         let found = Unique::of(&services, &payload, &command, true).unwrap();
         assert_eq!(found.is_some(), is_locked);
     }
+    let services = with(directory.path(), "13.31.0", None);
+    let owned = object(A, 1, "s:15:\"uniqueLockOwner\";s:2:\"me\";");
+    for (command, context) in [
+        (&owned, json!({})),
+        (
+            &object(A, 0, ""),
+            in_context("laravel_unique_job:App\\Jobs\\A:7"),
+        ),
+    ] {
+        let payload = Payload::parse(&payload_of(A, command, 1, &context)).unwrap();
+        let command = Command::of(&payload).unwrap().unwrap();
+        assert!(Unique::of(&services, &payload, &command, true).is_err());
+    }
 }
 
 #[test]
 fn a_unique_job_is_not_run_where_the_apps_cache_is_not_known() {
-    let services = services("13.31.0");
-    let context = in_context("laravel_unique_job:App\\Jobs\\A:7");
-    let payload = payload_of(A, &object(A, 0, ""), 1, &context);
+    let classes = json!({A: {"flags": {"queued": true, "unique": true}}});
+    let services = Services {
+        manifest: Some(manifest("13.31.0", &classes)),
+        ..services("13.31.0")
+    };
+    let payload = payload_of(A, &object(A, 0, ""), 1, &json!({}));
     let payload = Payload::parse(&payload).unwrap();
     let command = Command::of(&payload).unwrap().unwrap();
     let why = Unique::of(&services, &payload, &command, false).unwrap_err();
