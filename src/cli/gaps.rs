@@ -144,7 +144,7 @@ fn unique(config: &Config, router: &Router, services: &Services, findings: &mut 
         findings.push(gap(
             CHECK,
             "the version of Laravel is unknown, and not all jobs of versions before 13.24 say that they are unique: those in the form of Laravel 8.0 to 12.10 are not taken",
-            "set `laravel = \"13\"` (the app's version) in artisand.toml",
+            "set `laravel = \"13.31\"` (the app's version) in artisand.toml",
         ));
         return;
     }

@@ -367,7 +367,7 @@ mod tests {
         }
         std::fs::write(place("tool"), "").unwrap();
         let manifest = serde_json::json!({
-            "artisand": 1, "laravel": "13.0.0", "generated_at": 1,
+            "artisand": 1, "laravel": "13.31.0", "generated_at": 1,
             "config": {"queue": {"connections": {"redis": {}, "jobs": {}}}},
             "paths": {"base": directory.path(), "storage": directory.path()},
             "classes": classes,

@@ -354,6 +354,10 @@ fn a_job_whose_end_could_not_be_carried_out_is_not_taken() {
     let known = || knowing(&json!({"App\\Jobs\\Next": {}}));
     let unqueued = || knowing(&json!({"App\\Jobs\\Next": {"interfaces": ["Other"]}}));
     let at = services;
+    let newer = || Services {
+        manifest: Some(manifest("12.45.0", &json!({A: {}}))),
+        ..at("12.45.0")
+    };
     let fail = || UnmappedPolicy::Fail;
     #[rustfmt::skip]
     let rows = [
@@ -370,7 +374,7 @@ fn a_job_whose_end_could_not_be_carried_out_is_not_taken() {
         (keyless(at("13.31.0")), to_php(), chained(&[next()]),         Some("the next step of its chain needs PHP")),
         // PHP itself would fail on it, up to 12.44.
         (at("12.44.0"),          to_php(), odd(),                         Some("is a string, not an array")),
-        (at("12.45.0"),          to_php(), odd(),                         None),
+        (newer(),                to_php(), odd(),                         None),
     ];
     for (services, policy, command, expected) in rows {
         let version = services.version;

@@ -602,7 +602,7 @@ fn cast(version: u8, database: Option<Kind>) {
             }
             same(|left| left.batches.clone().into());
             same(|left| left.failed.clone().into());
-            // Before Laravel 11.39 only the manifest says that a class is unique.
+            // Before Laravel 13.24 only the manifest says of each job whether it is unique.
             let is_known = name != WITHOUT_CLASSES || version == 13;
             if is_known || !scenario.has_locks() {
                 same(|left| json!(left.keys));
