@@ -67,6 +67,12 @@ class Values
             : $value;
     }
 
+    /** A name as text, which may be a number in PHP; null for anything else. */
+    public static function name($value)
+    {
+        return is_int($value) || (is_string($value) && self::isUtf8($value)) ? (string) $value : null;
+    }
+
     /** Text for people: messages of exceptions may hold any bytes. */
     public static function text($text)
     {
@@ -1159,14 +1165,21 @@ class Classes
         }
 
         $model = $class->newInstance();
+        $table = Values::name($model->getTable());
+        if ($table === null) {
+            $this->notes->add("model {$class->getName()} was left out: the name of its table is no text");
+
+            return null;
+        }
 
         return [
-            'table' => Values::plain($model->getTable()),
-            'key' => Values::plain($model->getKeyName()),
-            'key_type' => Values::plain($model->getKeyType()),
+            'table' => $table,
+            // Null also for a key of several columns, a list, by which only the app's code finds a row.
+            'key' => Values::name($model->getKeyName()),
+            'key_type' => Values::name($model->getKeyType()),
             'incrementing' => (bool) $model->getIncrementing(),
-            'connection' => Values::plain($model->getConnectionName()),
-            'morph_class' => Values::plain($model->getMorphClass()),
+            'connection' => Values::name($model->getConnectionName()),
+            'morph_class' => Values::name($model->getMorphClass()),
             'pivot' => $this->pivot($class),
             'restored_by_code' => $class->hasMethod('newQueryForRestoration')
                 && ! preg_match(

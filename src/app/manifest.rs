@@ -128,6 +128,15 @@ fn map<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Va
     })
 }
 
+/// A name, as which older exporters also wrote a number, or a list of names, which is none.
+fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    Ok(match Value::deserialize(deserializer)? {
+        Value::String(name) => Some(name),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    })
+}
+
 /// Hashes by file; empty for a class of a package, which PHP may write as a list.
 fn hashes<'de, D: Deserializer<'de>>(
     deserializer: D,
@@ -330,17 +339,17 @@ impl Class {
 pub struct Model {
     /// Its table.
     pub table: String,
-    /// Its primary key.
-    #[serde(default)]
+    /// Column of its primary key; `None` if there is none, or if the key has several columns.
+    #[serde(default, deserialize_with = "name")]
     pub key: Option<String>,
     /// Type of the key in PHP: `int` or `string`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "name")]
     pub key_type: Option<String>,
     /// Its database connection; `None` for the default one.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "name")]
     pub connection: Option<String>,
     /// The name of its class in polymorphic relations, and in jobs if the app says so: the class, or an alias.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "name")]
     pub morph_class: Option<String>,
     /// Kind of the pivot, if it is a pivot model: a row that connects two others and may have no key.
     #[serde(default)]
@@ -827,5 +836,31 @@ mod tests {
             .to_string();
         assert!(error.contains("has format 9"), "{error}");
         assert!(Manifest::parse(path, b"{").is_err());
+    }
+
+    #[test]
+    fn a_name_of_a_model_may_be_a_number_or_none() {
+        #[rustfmt::skip]
+        let rows = [
+            (serde_json::json!("id"), Some("id")),
+            (serde_json::json!(1), Some("1")),
+            (serde_json::json!(["order_id", "product_id"]), None),
+            (serde_json::json!({"$php": "App\\Key"}), None),
+            (Value::Null, None),
+        ];
+        for (written, expected) in rows {
+            let model = serde_json::json!({
+                "table": "t", "key": written, "key_type": written, "connection": written, "morph_class": written,
+            });
+            let model: Model = serde_json::from_value(model).unwrap();
+            for name in [
+                model.key,
+                model.key_type,
+                model.connection,
+                model.morph_class,
+            ] {
+                assert_eq!(name.as_deref(), expected, "{written}");
+            }
+        }
     }
 }

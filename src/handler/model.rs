@@ -299,6 +299,14 @@ pub enum ModelError {
         /// Class of the model.
         class: String,
     },
+    /// The model has no key that is one column.
+    #[error(
+        "`{class}` has no key that is one column, by which its rows could be found: take the id, or leave such jobs to PHP"
+    )]
+    NoKey {
+        /// Class of the model.
+        class: String,
+    },
     /// The handler asked for one model and the job has a collection, or the other way round.
     #[error("expected {expected} in the job, found {found}")]
     Shape {
@@ -419,7 +427,7 @@ impl Models {
         }
         let mut by_key = HashMap::with_capacity(records.len());
         for record in &records {
-            if let Some(key) = record.text(table.key) {
+            if let Some(key) = record.text(table.key()?) {
                 by_key.insert(key.into_owned(), record);
             }
         }
@@ -446,7 +454,6 @@ impl Models {
         Ok(Table {
             class,
             model,
-            key: model.key.as_deref().unwrap_or("id"),
             database: database.map_err(|source| ModelError::Database {
                 class: class.clone(),
                 source,
@@ -459,7 +466,6 @@ impl Models {
 struct Table<'m> {
     class: &'m str,
     model: &'m app::Model,
-    key: &'m str,
     database: Database,
 }
 
@@ -485,7 +491,7 @@ impl Table<'_> {
         let (condition, params) = match self.model.pivot {
             // As in PHP, the first key decides the form of all keys.
             Some(pivot) if texts[0].contains(':') => self.pivots(pivot, &texts)?,
-            _ => self.keys(keys, &texts),
+            _ => self.keys(keys, &texts)?,
         };
         let table = self.database.table(&self.model.table);
         let sql = format!("select * from {table} where {condition}{rest}");
@@ -496,19 +502,30 @@ impl Table<'_> {
         })
     }
 
-    fn keys<'t>(&self, keys: &[ModelKey], texts: &'t [String]) -> (String, Vec<Param<'t>>) {
+    /// The column of the key.
+    fn key(&self) -> Result<&str, ModelError> {
+        self.model.key.as_deref().ok_or_else(|| ModelError::NoKey {
+            class: self.class.to_owned(),
+        })
+    }
+
+    fn keys<'t>(
+        &self,
+        keys: &[ModelKey],
+        texts: &'t [String],
+    ) -> Result<(String, Vec<Param<'t>>), ModelError> {
         // MySQL matches `7` with `7x` if it compares text with a number.
         let is_text = self.model.key_type.as_deref() == Some("string");
         let param = |(key, text): (&ModelKey, &'t String)| match key {
             ModelKey::Int(number) if !is_text => Param::Int(*number),
             _ => Param::Text(text),
         };
-        let column = Database::column(self.key);
+        let column = Database::column(self.key()?);
         let condition = match keys {
             [_] => format!("{column} = ?"),
             _ => format!("{column} in ({})", vec!["?"; keys.len()].join(", ")),
         };
-        (condition, keys.iter().zip(texts).map(param).collect())
+        Ok((condition, keys.iter().zip(texts).map(param).collect()))
     }
 
     /// Pivot keys hold two `column:value` pairs, and a third for the type of a polymorphic relation.
