@@ -1570,7 +1570,7 @@ class Constructor
 
         return $found->sets === [] && $found->calls === []
             ? null
-            : ['sets' => array_keys($found->sets), 'calls' => array_keys($found->calls)];
+            : ['sets' => array_keys($found->sets), 'calls' => array_map([Values::class, 'text'], array_keys($found->calls))];
     }
 
     /** Returns whether it calls that of its parent. */
@@ -1669,8 +1669,10 @@ class Returned
             return null;
         }
         $tokens = self::tokens($method);
+        $returned = $tokens === null ? null : (new self($class, $tokens))->body();
 
-        return $tokens === null ? null : (new self($class, $tokens))->body();
+        // A literal need not be UTF-8; then only PHP knows the result.
+        return json_encode($returned) === false ? null : $returned;
     }
 
     /** What follows the name of the method in its source: types and texts, without spaces and comments. */
@@ -2372,8 +2374,14 @@ class Exporter
             $this->doing = "describing {$name}";
             try {
                 $listens = isset($listeners[$name]) ? $listeners[$name] : [];
-                $classes[$name] = $describer->describe($entry[1], $entry[0], $listens);
-                $classes[$name]['flags']['package'] = ! $sources->isOurs($entry[1]->getFileName());
+                $described = $describer->describe($entry[1], $entry[0], $listens);
+                $described['flags']['package'] = ! $sources->isOurs($entry[1]->getFileName());
+                // Names in source need not be UTF-8; one such class must not cost the others.
+                if (json_encode([$name => $described]) === false) {
+                    $this->notes->add("{$name} was left out, it has no form in JSON: ".json_last_error_msg());
+                    continue;
+                }
+                $classes[$name] = $described;
             } catch (\Throwable $e) {
                 $this->notes->exception("{$name} was left out", $e);
             }

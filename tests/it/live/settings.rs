@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use artisand::app::Manifest;
 use artisand::config::{Config, Laravel, Origin, QueuePlace};
 use artisand::connection::RedisAddress;
 use serde_json::{Map, Value, json};
@@ -628,6 +629,52 @@ fn php_and_a_manifest_obey_the_variables_that_they_run_with(version: u8) {
 }
 
 on_every_laravel!(php_and_a_manifest_obey_the_variables_that_they_run_with);
+
+/// Source that is not UTF-8, and models with a key of two columns or a number for their alias.
+fn odd_classes_of_an_app_do_not_cost_the_others(version: u8) {
+    let name = format!("skeleton-{version}");
+    let apps = Apps::make_these(version, &[&name]);
+    let app = &apps.list[0];
+    let write = |class: &str, parent: &str, body: &[u8]| {
+        let (space, short) = class.rsplit_once('\\').unwrap();
+        let head = format!("<?php\n\nnamespace {space};\n\nclass {short} extends {parent}\n{{\n");
+        let path = format!("{}.php", class.replace("App\\", "app/").replace('\\', "/"));
+        let text = [head.as_bytes(), body, b"\n}\n"].concat();
+        std::fs::write(app.here.join(path), text).unwrap();
+    };
+    let model = "\\Illuminate\\Database\\Eloquent\\Model";
+    let two_columns = b"protected $primaryKey = ['order_id', 'product_id'];";
+    write("App\\Models\\Line", model, two_columns);
+    let number = b"public function getMorphClass() { return 1; }";
+    write("App\\Models\\Aliased", model, number);
+    let literals = b"public function __construct() { $this->onQueue('caf\xe9'); }\n\
+        public function displayName() { return 'Caf\xe9'; }\n\
+        public function backoff() { return [1, 5]; }";
+    write("App\\Jobs\\Latin", "Plain", literals);
+    write("App\\Jobs\\LatinName", "Plain", b"public $gr\xf6\xdfe = 1;");
+
+    let text = apps.manifest(app, &[], &[]);
+    let manifest = Manifest::parse(Path::new("artisand.json"), text.as_bytes()).unwrap();
+    let (line, aliased) = (
+        &manifest.models["App\\Models\\Line"],
+        &manifest.models["App\\Models\\Aliased"],
+    );
+    assert_eq!((&line.key, &*line.table), (&None, "lines"));
+    assert_eq!(aliased.morph_class.as_deref(), Some("1"));
+    let latin = &manifest.classes["App\\Jobs\\Latin"];
+    let methods: Vec<&String> = latin.methods.keys().collect();
+    assert_eq!(methods, ["backoff"], "what JSON cannot hold is left to PHP");
+    assert_eq!(latin.constructor.calls, ["onQueue('caf?')"]);
+    assert!(manifest.classes.contains_key("App\\Jobs\\Plain"));
+    assert!(!manifest.classes.contains_key("App\\Jobs\\LatinName"));
+    let notes = manifest.notes.join("\n");
+    assert!(
+        notes.contains("App\\Jobs\\LatinName was left out"),
+        "{notes}"
+    );
+}
+
+on_every_laravel!(odd_classes_of_an_app_do_not_cost_the_others);
 
 fn configuration_of_packages_is_merged_as_their_providers_do(version: u8) {
     let apps = Apps::make(version);
