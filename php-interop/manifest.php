@@ -2141,8 +2141,11 @@ class Exporter
                 $names = array_merge($names, isset($facts['from']) ? $facts['from'] : []);
             }
             $names = array_unique(array_merge($names, $variables['unknown']));
-            // A hash of a short secret could be guessed.
-            $names = preg_grep('/PASSWORD|KEY|SECRET|TOKEN|AUTH|URL|DSN/i', $names, PREG_GREP_INVERT);
+            // The value of a short secret could be guessed from its hash: what is made of one counts as unknown where
+            // it is set.
+            if (! $this->options['with_secrets']) {
+                $names = preg_grep('/PASSWORD|KEY|SECRET|TOKEN|AUTH|URL|DSN/i', $names, PREG_GREP_INVERT);
+            }
             $this->result['variables'] = $variables + Variables::marks($names);
         } catch (\Throwable $e) {
             $this->notes->exception('which variables settings come from is not known', $e);

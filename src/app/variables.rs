@@ -4,7 +4,8 @@
 //! variable. A setting that is a variable's plain text follows the environment, so that an image
 //! obeys the variables that it runs with. A setting that is computed from a variable (a
 //! prefix from `APP_NAME`) cannot be computed here: if the variable has changed, the setting is
-//! unknown. With a cached configuration variables have no effect, as in Laravel.
+//! unknown. So it is if the variable is set and may be a secret (`REDIS_URL`), of which only a manifest
+//! with secrets has a digest. With a cached configuration variables have no effect, as in Laravel.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +25,8 @@ pub struct Variables {
     /// Variables with another value of which the configuration could not be loaded.
     unknown: Vec<String>,
     salt: String,
-    /// Salted digests of the values when the manifest was written; `None` for a variable that was not set.
+    /// Salted digests of the values when the manifest was written; `None` for a variable that was not set. A manifest
+    /// without secrets has none of a variable that may be one.
     marks: BTreeMap<String, Option<String>>,
 }
 
@@ -43,16 +45,19 @@ struct Sources {
 pub struct Overrides {
     /// Settings that now have the variable's text.
     pub taken: Vec<(String, String)>,
-    /// Settings that are unknown now.
+    /// Settings that are unknown now, since the variable has changed.
     pub lost: Vec<(String, String)>,
-    /// Changed variables, of which it is not known which settings come from them.
+    /// Settings that are unknown now, since the manifest does not tell whether the variable has changed.
+    pub untold: Vec<(String, String)>,
+    /// Variables that have changed, or may have, of which it is not known which settings come from them.
     pub unclear: Vec<String>,
 }
 
 impl Overrides {
     /// Whether prefixes of cache stores may have changed.
     pub fn concern_cache_prefixes(&self) -> bool {
-        let mut settings = self.taken.iter().chain(&self.lost);
+        let unknown = self.lost.iter().chain(&self.untold);
+        let mut settings = self.taken.iter().chain(unknown);
         settings.any(|(setting, _)| setting.starts_with("cache.") && setting.ends_with("prefix"))
     }
 }
@@ -79,29 +84,46 @@ impl Variables {
                 }
                 continue;
             }
-            let mut made = sources.from.iter();
-            if let Some(variable) = made.find(|name| self.has_changed(name, &env)) {
-                let why = format!(
-                    "it is made of `{variable}`, which is set to something else than when the manifest was written"
-                );
-                *setting = serde_json::json!({"$unknown": why});
-                overrides.lost.push((name(), variable.clone()));
+            if setting.get("$env").is_some() {
+                // A secret, which is looked up.
+                continue;
             }
+            let made = sources.from.iter();
+            let mut made = made.map(|name| (name, self.has_changed(name, &env)));
+            let Some((variable, changed)) = made.find(|(_, changed)| *changed != Some(false))
+            else {
+                continue;
+            };
+            let (unknown, how) = match changed {
+                Some(_) => (
+                    &mut overrides.lost,
+                    "is set to something else than when the manifest was written",
+                ),
+                None => (
+                    &mut overrides.untold,
+                    "is set and may be a secret: only a manifest with `--with-secrets` tells whether it has changed",
+                ),
+            };
+            let why = format!("it is made of `{variable}`, which {how}");
+            *setting = serde_json::json!({"$unknown": why});
+            unknown.push((name(), variable.clone()));
         }
         let unclear = self.unknown.iter();
-        let unclear = unclear.filter(|name| self.has_changed(name, &env));
+        let unclear = unclear.filter(|name| self.has_changed(name, &env) != Some(false));
         overrides.unclear = unclear.cloned().collect();
         overrides
     }
 
-    /// Whether a variable's value differs from that at the time of the manifest.
-    fn has_changed<'e>(&self, name: &str, env: impl Fn(&str) -> Option<&'e str>) -> bool {
-        let (Some(now), Some(then)) = (env(name), self.marks.get(name)) else {
-            return false;
+    /// Whether a variable's value differs from that at the time of the manifest; `None` if the manifest does not
+    /// tell.
+    fn has_changed<'e>(&self, name: &str, env: impl Fn(&str) -> Option<&'e str>) -> Option<bool> {
+        let Some(now) = env(name) else {
+            return Some(false);
         };
+        let then = self.marks.get(name)?;
         let text = [self.salt.as_bytes(), name.as_bytes(), b"\0", now.as_bytes()].concat();
         let digest = hex(&Sha256::digest(text));
-        then.as_deref() != Some(&*digest)
+        Some(then.as_deref() != Some(&*digest))
     }
 }
 
@@ -135,13 +157,17 @@ mod tests {
                 "/queue/retry_after": {"is": ["RETRY_AFTER"]},
                 "/cache/prefix": {"from": ["APP_NAME"]},
                 "/gone": {"is": ["REDIS_PREFIX"]},
+                "/redis/host": {"from": ["REDIS_URL"]},
+                "/redis/token": {"from": ["REDIS_URL"]},
             },
             "unknown": ["ODD"], "salt": "s",
             "marks": {"APP_NAME": salted("APP_NAME", "Shop"), "ODD": null},
         }))
         .unwrap();
         let config = json!({
-            "redis": {"prefix": "shop_", "password": {"$secret": true}},
+            "redis": {
+                "prefix": "shop_", "password": {"$secret": true}, "host": "of-ci", "token": {"$env": "TOKEN"},
+            },
             "queue": {"retry_after": 90}, "cache": {"prefix": "shop_cache_"},
         });
         let applied = |env: &[(&str, &'static str)]| {
@@ -162,7 +188,7 @@ mod tests {
             ("RETRY_AFTER", "120"),
         ]);
         let expected = json!({
-            "redis": {"prefix": "prod_", "password": null},
+            "redis": {"prefix": "prod_", "password": null, "host": "of-ci", "token": {"$env": "TOKEN"}},
             "queue": {"retry_after": 120}, "cache": {"prefix": "shop_cache_"},
         });
         assert_eq!(now, expected);
@@ -174,6 +200,16 @@ mod tests {
         }
         assert!(overrides.concern_cache_prefixes());
         assert_eq!(overrides.unclear, ["ODD"]);
+        // There is no mark of what may be a secret, also not if it is the same as then.
+        let (now, overrides) = applied(&[("REDIS_URL", "redis://of-ci")]);
+        let why = now["redis"]["host"]["$unknown"].as_str().unwrap();
+        for part in ["`REDIS_URL`", "may be a secret", "`--with-secrets`"] {
+            assert!(why.contains(part), "{part}: {why}");
+        }
+        assert_eq!(now["redis"]["token"], json!({"$env": "TOKEN"}));
+        let untold = [("redis.host".to_owned(), "REDIS_URL".to_owned())];
+        assert_eq!(overrides.untold, untold);
+        assert!(overrides.lost.is_empty(), "{overrides:?}");
         // A setting with its own variable is not computed from the other one.
         let (now, _) = applied(&[("APP_NAME", "Other"), ("REDIS_PREFIX", "p_")]);
         assert_eq!(now["redis"]["prefix"], "p_");

@@ -226,7 +226,7 @@ impl Config {
         }));
         let unclear = self.overrides.unclear.iter();
         reasons.extend(unclear.map(|variable| {
-            format!("`{variable}` is set to something else than then, and what comes from it is not known")
+            format!("`{variable}` is set, maybe to something else than then, and what comes from it is not known")
         }));
         reasons
     }
