@@ -69,10 +69,10 @@ fn ask_of_classes(manifest: &Manifest) {
             class.is_unique(),
             class.is_queueable(),
         );
-        let _ = manifest.deletes_when_missing_models(name);
         let Some(name) = ClassName::new(name) else {
             continue;
         };
+        let _ = manifest.deletes_when_missing_models(&name);
         let _ = manifest.nearest_class(name.as_str());
         let _ = manifest.can_tell_lock(&name);
         let _ = manifest.constructor_notes(&name, &["a"]);

@@ -475,11 +475,11 @@ impl Manifest {
         changed.map(|(name, file)| (&**name, &**file))
     }
 
-    /// Whether jobs of this class are deleted, and not failed, when one of their models is gone.
-    pub fn deletes_when_missing_models(&self, class: &str) -> bool {
-        let class = self.classes.get(class);
-        let says = class.and_then(|class| class.limits.get("deleteWhenMissingModels"));
-        says.is_some_and(is_truthy)
+    /// Whether jobs of this class are deleted, and not failed, when one of their models is gone; `None` for a class
+    /// that is not known, or no longer.
+    pub fn deletes_when_missing_models(&self, class: &ClassName) -> Option<bool> {
+        let says = self.class(class)?.limits.get("deleteWhenMissingModels");
+        Some(says.is_some_and(is_truthy))
     }
 
     /// Reasons why the manifest may be out of date for the app in this directory; empty if there are none.

@@ -28,7 +28,7 @@ pub struct Services {
     /// Facts about the app's classes.
     pub manifest: Option<Arc<Manifest>>,
     /// What PHP has told about the app's classes at the start; asked only where nothing else says which jobs are
-    /// unique.
+    /// unique. It is newer than the manifest.
     pub told: Option<Arc<Manifest>>,
     /// Whether the app has Laravel Horizon, which adds to payloads.
     pub has_horizon: bool,
@@ -237,18 +237,30 @@ impl Services {
         if self.version.is_at_least(12, 0) && !matches!(wrapper, Kind::Job | Kind::Closure) {
             return Some(wrapper == Kind::Broadcast && self.version.is_at_least(12, 38));
         }
-        let manifest = self.manifest.as_ref()?;
+        let manifest = self.told.as_ref().or(self.manifest.as_ref())?;
         let class = match &payload.data {
             Data::Command { name, .. } if self.version.is_at_least(12, 0) => name,
             _ => payload.resolve_name(),
         };
-        Some(manifest.deletes_when_missing_models(class))
+        // A name of the job's own choice is no class that could say it.
+        ClassName::new(class).map_or(Some(false), |class| {
+            manifest.deletes_when_missing_models(&class)
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A payload of a job that is shown by this name.
+    fn shown_as(name: &str) -> Payload {
+        let json = serde_json::json!({
+            "displayName": name, "job": "Illuminate\\Queue\\CallQueuedHandler@call",
+            "data": {"commandName": "Named", "command": "O:1:\"N\":0:{}"},
+        });
+        Payload::parse(json.to_string().as_bytes()).unwrap()
+    }
 
     /// A manifest in which this class has `deleteWhenMissingModels`.
     fn deleting(class: &str) -> Arc<Manifest> {
@@ -281,9 +293,9 @@ mod tests {
             // version, classes that say it, field => deletes
             ("8.83.0",  Some("Shown"), "",  Some(true)),
             ("11.52.0", Some("Shown"), no,  Some(true)),
-            ("11.52.0", Some("Named"), yes, Some(false)),
+            ("11.52.0", Some("Named"), yes, None),
             ("12.0.0",  Some("Named"), no,  Some(true)),
-            ("12.60.0", Some("Shown"), yes, Some(false)),
+            ("12.60.0", Some("Shown"), yes, None),
             ("12.60.0", None,          yes, None),
             ("13.0.0",  None,          yes, Some(true)),
             ("13.0.0",  Some("Named"), no,  Some(false)),
@@ -298,6 +310,29 @@ mod tests {
             let deletes = services.deletes_when_missing_models(&payload(field));
             assert_eq!(deletes, expected, "{version} {classes:?} {field}");
         }
+    }
+
+    #[test]
+    fn nothing_says_what_a_missing_model_does_to_a_class_that_has_changed() {
+        let base = tempfile::tempdir().unwrap();
+        std::fs::write(base.path().join("A.php"), "<?php").unwrap();
+        let mut manifest = Manifest::clone(&deleting("Shown"));
+        let services = |manifest: &Manifest, told: Option<Arc<Manifest>>| Services {
+            version: "10.48.0".parse().unwrap(),
+            manifest: Some(Arc::new(manifest.clone())),
+            told,
+            ..Services::default()
+        };
+        let deletes =
+            |services: &Services, name: &str| services.deletes_when_missing_models(&shown_as(name));
+        let before = services(&manifest, None);
+        assert_eq!(deletes(&before, "shown"), Some(true), "in any case");
+        manifest.distrust_changed(base.path());
+        let after = services(&manifest, None);
+        assert_eq!(deletes(&after, "Shown"), None);
+        assert_eq!(deletes(&after, "Shown for you"), Some(false), "no class");
+        let told = services(&manifest, Some(deleting("Shown")));
+        assert_eq!(deletes(&told, "Shown"), Some(true));
     }
 
     #[test]

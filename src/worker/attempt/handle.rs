@@ -221,7 +221,7 @@ impl Attempt {
             tracing::warn!(
                 job.uuid = info.payload.uuid.as_ref().map(JobUuid::bounded),
                 job.class = &*info.payload.shown_name(),
-                "a model of a job is gone, and without a manifest nothing says whether its class has `deleteWhenMissingModels`: the job fails"
+                "a model of a job is gone, and nothing says whether its class has `deleteWhenMissingModels`: the job fails; a new manifest would say it (`artisand manifest`)"
             );
             false
         })
