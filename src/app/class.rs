@@ -265,7 +265,7 @@ impl Manifest {
     ///
     /// [`Missing`], if they do: only PHP can ask them.
     pub(crate) fn refuse_own_groups(&self, facts: &Facts) -> Result<()> {
-        let shown = ClassName::new(&*facts.display_name);
+        let shown = ClassName::in_code(&facts.display_name);
         for name in [Some(&facts.class), shown.as_ref()].into_iter().flatten() {
             if self
                 .class(name)
@@ -616,7 +616,7 @@ impl Subject<'_> {
 
     /// The lock of a wrapper, according to its properties, if no method chooses its store.
     fn unique_wrapper(&self, chooser: &str, display_name: Box<str>) -> Result<Unique> {
-        let class = ClassName::new(chooser).and_then(|name| self.manifest.class(&name));
+        let class = ClassName::in_code(chooser).and_then(|name| self.manifest.class(&name));
         if class.is_none_or(|class| class.unique_via) {
             let what = format!(
                 "whether `uniqueVia()` of {chooser} chooses a cache store is known to PHP only"

@@ -63,7 +63,7 @@ impl Manifest {
             "event" => graph.property(object, "class").and_then(Value::as_str),
             _ => None,
         };
-        let listener = listener.and_then(ClassName::new);
+        let listener = listener.and_then(ClassName::in_code);
         let examined = examined.or(listener.as_ref());
         let has_method = |class| self.known_class(class)?.has_tags().ok_or_else(|| no(OLD));
         let own = target.map(|target| has_method(&target.class)).transpose()?;

@@ -219,7 +219,7 @@ impl Dispatch {
     #[cfg(feature = "cli")]
     pub(crate) fn constructor_notes(&self, class: &str, fields: &[&str]) -> Vec<String> {
         let manifest = self.app.services.manifest.as_deref();
-        let class = ClassName::new(class.trim_start_matches('\\'));
+        let class = ClassName::in_code(class);
         let known = manifest.zip(class);
         known.map_or_else(Vec::new, |(manifest, class)| {
             manifest.constructor_notes(&class, fields)
@@ -233,7 +233,7 @@ impl Dispatch {
 
     /// A job of this class without properties; [`with`](Pending::with) adds them.
     pub fn class(&self, class: &str) -> Pending {
-        let name = ClassName::new(class.trim_start_matches('\\'));
+        let name = ClassName::in_code(class);
         let name = name.ok_or_else(|| DispatchError::unfit(format!("`{class}` is no class name")));
         Pending::of(
             self.app(),
@@ -261,7 +261,7 @@ impl Dispatch {
     /// Neither other listeners nor its `shouldQueue()` are asked.
     pub fn listener<T: Serialize>(&self, listener: &str, event: &T) -> Pending {
         let (class, method) = listener.split_once('@').unwrap_or((listener, "handle"));
-        let name = ClassName::new(class.trim_start_matches('\\'));
+        let name = ClassName::in_code(class);
         let name = name.ok_or_else(|| DispatchError::unfit(format!("`{class}` is no class name")));
         let what = name.and_then(|class| {
             Ok(Pushable::Listener {

@@ -243,7 +243,7 @@ impl Services {
             _ => payload.resolve_name(),
         };
         // A name of the job's own choice is no class that could say it.
-        ClassName::new(class).map_or(Some(false), |class| {
+        ClassName::in_code(class).map_or(Some(false), |class| {
             manifest.deletes_when_missing_models(&class)
         })
     }
@@ -326,7 +326,7 @@ mod tests {
         let deletes =
             |services: &Services, name: &str| services.deletes_when_missing_models(&shown_as(name));
         let before = services(&manifest, None);
-        assert_eq!(deletes(&before, "shown"), Some(true), "in any case");
+        assert_eq!(deletes(&before, r"\shown"), Some(true), "as PHP finds it");
         manifest.distrust_changed(base.path());
         let after = services(&manifest, None);
         assert_eq!(deletes(&after, "Shown"), None);

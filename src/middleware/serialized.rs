@@ -110,7 +110,7 @@ fn chooses_store(command: &Command, job: &Object, graph: &Graph<'_>, services: &
         Kind::Listener => graph.property(job, "class").and_then(Value::as_str),
         _ => None,
     };
-    let class = listener.and_then(ClassName::new);
+    let class = listener.and_then(ClassName::in_code);
     let class = class.as_ref().unwrap_or(command.class());
     let manifest = services.manifest.as_ref();
     let class = manifest.and_then(|manifest| manifest.class(class));

@@ -92,7 +92,7 @@ impl Pattern {
                 .ok_or_else(|| wrong("the closing `/` is missing"))?;
             return compiled(inner);
         }
-        // PHP source often has a leading backslash; names in payloads have none.
+        // PHP source often has a leading backslash; names are compared without it.
         let name = text.strip_prefix('\\').unwrap_or(text);
         if !name.contains(['*', '?']) {
             return Ok(if is_class {
@@ -337,7 +337,10 @@ impl TargetPattern {
             | (Self::Broadcast(pattern), Target::Broadcast { class }) => {
                 pattern.matches(class.as_str())
             }
-            (Self::Command(pattern), Target::Command { name, .. }) => pattern.matches(name),
+            // Names in payloads may have a leading backslash here and below, which PHP ignores, too.
+            (Self::Command(pattern), Target::Command { name, .. }) => {
+                pattern.matches(name.trim_start_matches('\\'))
+            }
             (
                 Self::Listener {
                     class,
@@ -379,11 +382,7 @@ impl TargetPattern {
                     class: of_class,
                     method: of_method,
                 },
-            ) => {
-                // Payloads may have a leading backslash here, which PHP ignores, too.
-                let of_class = of_class.strip_prefix('\\').unwrap_or(of_class);
-                class.matches(of_class) && method.matches(of_method)
-            }
+            ) => class.matches(of_class.trim_start_matches('\\')) && method.matches(of_method),
             _ => false,
         }
     }
@@ -524,6 +523,7 @@ fn covers_optional(all: Option<&Pattern>, some: Option<&Pattern>) -> bool {
 
 /// Whether two texts name one channel: names compare exactly, classes case-insensitively as in PHP.
 fn is_same_channel(one: &str, other: &str) -> bool {
+    let other = other.trim_start_matches('\\');
     one == other || (one.contains('\\') && one.eq_ignore_ascii_case(other))
 }
 
@@ -639,8 +639,10 @@ mod tests {
             (P::notification("N", Some("mail")).unwrap(), notification("N", Some("Mail")), false),
             (P::notification("N", Some("mail")).unwrap(), notification("N", None), false),
             (P::notification("*", Some(r"\App\Sms")).unwrap(), notification("N", Some(r"App\SMS")), true),
+            (P::notification("*", Some("App\\Sms")).unwrap(), notification("N", Some(r"\App\Sms")), true),
             (P::command("mail:send").unwrap(), command("mail:send"), true),
             (P::command("mail:send").unwrap(), command("mail:Send"), false),
+            (P::command(r"\App\Send").unwrap(), command(r"\App\Send"), true),
             (P::command("mail:*").unwrap(), command("mail:send"), true),
             (P::command("mail:*").unwrap(), command("Mail:send"), false),
             (P::string("S").unwrap(), string("S", "fire"), true),

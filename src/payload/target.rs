@@ -187,7 +187,7 @@ impl Target {
     fn of_listener(object: &Object, graph: &Graph<'_>) -> Result<Self, Error> {
         let text = |property: &str| graph_property(graph, object, property).and_then(Value::as_str);
         let class = text("class")
-            .and_then(ClassName::new)
+            .and_then(ClassName::in_code)
             .ok_or(Error::Missing("listener class"))?;
         if class == *INVOKE_QUEUED_CLOSURE {
             return Ok(Self::Closure);
@@ -411,6 +411,17 @@ pub(super) fn subject<'v>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_listener_may_be_registered_with_a_leading_backslash() {
+        let command = r#"O:36:"Illuminate\Events\CallQueuedListener":2:{s:5:"class";s:6:"\App\L";s:4:"data";a:0:{}}"#;
+        let payload = serde_json::json!({
+            "job": "Illuminate\\Queue\\CallQueuedHandler@call", "displayName": "\\App\\L",
+            "data": {"commandName": "Illuminate\\Events\\CallQueuedListener", "command": command},
+        });
+        let payload = Payload::parse(payload.to_string().as_bytes()).unwrap();
+        assert_eq!(Target::of(&payload).unwrap().name(), r"App\L");
+    }
 
     #[test]
     fn data_of_a_string_job_is_what_php_decodes() {

@@ -20,6 +20,13 @@ impl ClassName {
         is_class_name(name.as_bytes()).then_some(Self(name))
     }
 
+    /// The class that PHP code names so, in a string: a leading backslash does not count there.
+    ///
+    /// Returns `None` as [`new`](Self::new) does.
+    pub fn in_code(name: &str) -> Option<Self> {
+        Self::new(name.trim_start_matches('\\'))
+    }
+
     /// Takes a name that the codec's reader has accepted.
     pub(crate) fn accepted(name: impl Into<Arc<str>>) -> Self {
         Self(name.into())

@@ -24,7 +24,7 @@ impl DispatchedType {
     pub(crate) fn check(&self, manifest: &Manifest) -> Result<Vec<String>, Unfit> {
         let fields = self.fields;
         let class = fields.and_then(|fields| {
-            let class = ClassName::new(fields.class.trim_start_matches('\\'))?;
+            let class = ClassName::in_code(fields.class)?;
             Some((class, fields.fields))
         });
         let (class, fields) = class.ok_or_else(|| manifest.no_class(self.name))?;

@@ -87,7 +87,7 @@ impl<'de, E: DeserializeOwned> Deserialize<'de> for Arguments<E> {
 impl<'de, E: DeserializeOwned> Deserialize<'de> for Listener<E> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let make = |wrapper: Wrapper, Once(Arguments(event, arguments))| Self {
-            class: wrapper.class,
+            class: wrapper.class.trim_start_matches('\\').to_owned(),
             method: wrapper.method.unwrap_or_else(|| "handle".to_owned()),
             event,
             arguments,

@@ -140,6 +140,6 @@ fn has_failed_method(app: &AppContext, payload: &Payload) -> Option<bool> {
     let command = payload.command_name().and_then(ClassName::new);
     // Of a wrapper the class inside is asked, whose name the job shows.
     let command = command.filter(|class| Kind::of_class(class) == Kind::Job);
-    let class = command.or_else(|| ClassName::new(payload.resolve_name()))?;
+    let class = command.or_else(|| ClassName::in_code(payload.resolve_name()))?;
     manifest.class(&class).map(Class::has_failed)
 }
