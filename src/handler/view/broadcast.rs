@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer};
 
-use super::{BROADCAST, Twice, read};
+use super::{BROADCAST, Twice, read, text};
 
 /// A broadcast (`BroadcastEvent`, `UniqueBroadcastEvent`) and its event.
 ///
@@ -15,7 +15,8 @@ use super::{BROADCAST, Twice, read};
 pub struct Broadcast<E> {
     /// The event.
     pub event: E,
-    /// The socket that is excluded from the message (`toOthers()`).
+    /// The socket that is excluded from the message (`toOthers()`); `None` also if the event's own property of that name
+    /// is no text.
     pub socket: Option<String>,
     /// The id of a unique broadcast (Laravel 9.26 and later).
     pub unique_id: Option<String>,
@@ -24,29 +25,15 @@ pub struct Broadcast<E> {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Wrapper {
-    #[serde(default)]
-    unique_id: Option<Scalar>,
+    #[serde(default, deserialize_with = "text")]
+    unique_id: Option<String>,
 }
 
 /// Properties that `InteractsWithSockets` adds to an event.
 #[derive(Deserialize)]
 struct Base {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "text")]
     socket: Option<String>,
-}
-
-/// An id in PHP: text or a number.
-struct Scalar(String);
-
-impl<'de> Deserialize<'de> for Scalar {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        use serde::de::Error;
-        match serde_json::Value::deserialize(deserializer)? {
-            serde_json::Value::String(text) => Ok(Self(text)),
-            serde_json::Value::Number(number) => Ok(Self(number.to_string())),
-            _ => Err(D::Error::custom("expected text or a number")),
-        }
-    }
 }
 
 impl<'de, E: DeserializeOwned> Deserialize<'de> for Broadcast<E> {
@@ -54,7 +41,7 @@ impl<'de, E: DeserializeOwned> Deserialize<'de> for Broadcast<E> {
         let make = |wrapper: Wrapper, Twice(event, base): Twice<E, Base>| Self {
             event,
             socket: base.socket,
-            unique_id: wrapper.unique_id.map(|id| id.0),
+            unique_id: wrapper.unique_id,
         };
         read(deserializer, BROADCAST, make)
     }

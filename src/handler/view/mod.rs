@@ -31,6 +31,7 @@ pub use notification::{AnonymousNotifiable, Notifiable, Notifiables, Notificatio
 pub use string::StringJob;
 
 use crate::payload::Kind;
+use crate::php::loose;
 
 /// The name by which a view asks serde for itself, and the kind of job that it views.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,6 +175,12 @@ fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// Reads text, or a number as text, from a property that an app may use for something else, which is then `None`.
+#[expect(clippy::unnecessary_wraps, reason = "serde asks for it")]
+fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    Ok(loose::string(deserializer).ok())
 }
 
 /// Bytes: a PHP string that need not be UTF-8.

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, Error};
 use serde_json::{Map, Value};
 
-use super::{NOTIFICATION, Twice, or_default, read};
+use super::{NOTIFICATION, Twice, or_default, read, text};
 use crate::handler::{ModelId, ModelIdentifier, ModelKey};
 
 /// A queued notification (`SendQueuedNotifications`), with its recipients and its channel.
@@ -17,9 +17,9 @@ use crate::handler::{ModelId, ModelIdentifier, ModelKey};
 pub struct Notification<N> {
     /// The notification.
     pub notification: N,
-    /// The notification's id, the same for all channels of one notifiable.
+    /// The notification's id, the same for all channels of one notifiable; `None` also if the app keeps no text there.
     pub id: Option<String>,
-    /// The requested language.
+    /// The requested language; `None` also if the app keeps no text there.
     pub locale: Option<String>,
     /// The channels, by name or class; one, unless the app built the job itself.
     pub channels: Vec<String>,
@@ -163,9 +163,9 @@ struct Wrapper {
 /// Properties of Laravel's base class of notifications.
 #[derive(Deserialize)]
 struct Base {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "text")]
     id: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "text")]
     locale: Option<String>,
 }
 

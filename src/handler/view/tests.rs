@@ -218,6 +218,34 @@ fn a_broadcast_shows_its_event() {
 }
 
 #[test]
+fn properties_of_the_app_with_names_of_laravel_hinder_no_view() {
+    let rows = [
+        ("N;", None),
+        ("s:3:\"1.2\";", Some("1.2")),
+        ("i:7;", Some("7")),
+        ("a:1:{i:0;s:1:\"x\";}", None),
+        (ORDER, None),
+    ];
+    for (value, expected) in rows {
+        let event = format!(
+            r#"O:15:"App\Events\Chat":2:{{s:6:"socket";{value}s:5:"order";s:3:"txt";}}"#
+        );
+        let context = object_job(&format!(
+            r#"O:38:"Illuminate\Broadcasting\BroadcastEvent":1:{{s:5:"event";{event}}}"#
+        ));
+        let view: Broadcast<Chat> = input(&context).unwrap();
+        let found = (&*view.event.order, view.socket.as_deref());
+        assert_eq!(found, ("txt", expected), "{value}");
+        let context = object_job(&format!(
+            r#"O:48:"Illuminate\Notifications\SendQueuedNotifications":3:{{s:11:"notifiables";{ORDER}s:12:"notification";O:1:"N":3:{{s:2:"id";{value}s:6:"locale";{value}s:5:"order";s:3:"txt";}}s:8:"channels";a:0:{{}}}}"#
+        ));
+        let view: Notification<Chat> = input(&context).unwrap();
+        let found = (&*view.notification.order, view.id.as_deref(), view.locale.as_deref());
+        assert_eq!(found, ("txt", expected, expected), "{value}");
+    }
+}
+
+#[test]
 fn a_command_shows_its_parameters() {
     let command = |data: &str| {
         object_job(&format!(
