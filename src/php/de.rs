@@ -13,11 +13,12 @@
 //! | duplicate key | once: the last value, at the position of the first |
 //!
 //! A type that accepts any value (`serde_json::Value`, flattened fields) gets the
-//! forms of [`json`](super::json).
+//! forms of [`json`](super::json), with `{"$ref":null}` for a value inside itself. For other types that is an error.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::rc::Rc;
 
 use base64::Engine as _;
@@ -40,7 +41,7 @@ use super::text::{DisplayBytes, MAX_DEPTH, canonical_int};
 /// # Errors
 ///
 /// Malformed input, a value that does not fit `T`, nesting beyond
-/// `Deserializer::DEPTH` levels, or circular references.
+/// `Deserializer::DEPTH` levels, or circular references, except in a type that accepts any value.
 pub fn from_slice<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, Error> {
     from_slice_seed(bytes, PhantomData)
 }
@@ -251,15 +252,8 @@ impl<'de> Deserializer<'de> {
     #[cold]
     fn follow<R>(&mut self, read: impl FnOnce(&mut Self) -> Result<R, Error>) -> Result<R, Error> {
         let start = self.reader.pos();
-        let (Token::ObjectRef(number) | Token::VarRef(number)) = self.reader.token()? else {
-            unreachable!("the letter was seen")
-        };
+        let target = self.target()?.start;
         let resume = self.reader.pos();
-        let slots = self.slots()?;
-        let slot = slots.get(slots.meant(start, number));
-        let root = slot.and_then(|slot| slots.get(slot.root));
-        let bad = || Error::new(Kind::BadReference { slot: number }, start);
-        let target = root.ok_or_else(bad)?.offset;
         if self.following.contains(&target) {
             return Err(Error::new(Kind::Cycle, start));
         }
@@ -273,6 +267,37 @@ impl<'de> Deserializer<'de> {
         self.following.pop();
         self.reader = Reader::at(self.reader.bytes(), resume);
         Ok(value)
+    }
+
+    /// Reads a reference; returns where the value is that it points to.
+    fn target(&mut self) -> Result<Range<usize>, Error> {
+        let start = self.reader.pos();
+        let (Token::ObjectRef(number) | Token::VarRef(number)) = self.reader.token()? else {
+            unreachable!("the letter was seen")
+        };
+        let slots = self.slots()?;
+        let slot = slots.get(slots.meant(start, number));
+        let root = slot.and_then(|slot| slots.get(slot.root));
+        let root = root.ok_or_else(|| Error::new(Kind::BadReference { slot: number }, start))?;
+        Ok(root.offset..root.end)
+    }
+
+    /// Passes by a reference to a value that it is in; reads nothing if the next value is none.
+    fn passes_cycle(&mut self) -> bool {
+        let start = self.reader.pos();
+        if !matches!(self.reader.peek(), Ok(b'r' | b'R')) {
+            return false;
+        }
+        let target = self.target();
+        let is_cycle = target
+            .is_ok_and(|target| target.contains(&start) || self.following.contains(&target.start));
+        // Each of them becomes a value, as what is read through references does.
+        self.expanded += usize::from(is_cycle);
+        let is_passed = is_cycle && self.expanded <= MAX_EXPANDED;
+        if !is_passed {
+            self.reader = Reader::at(self.reader.bytes(), start);
+        }
+        is_passed
     }
 
     /// Runs `read` inside a container, one level deeper.
@@ -527,6 +552,9 @@ impl<'de> de::Deserializer<'de> for &mut Deserializer<'de> {
     type Error = Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        if self.passes_cycle() {
+            return visitor.visit_map(Forms::new([("$ref", Form::Null)]));
+        }
         self.with_value(|de| de.any(visitor))
     }
 
@@ -1064,6 +1092,7 @@ impl<'de> MapAccess<'de> for AnyObject<'_, 'de> {
 
 /// A value of [`Forms`].
 enum Form {
+    Null,
     Text(String),
     /// Base64, shown as `{"$bytes":..}`.
     Bytes(String),
@@ -1089,6 +1118,7 @@ impl<'de> de::Deserializer<'de> for Form {
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match self {
+            Self::Null => visitor.visit_unit(),
             Self::Text(text) => visitor.visit_string(text),
             Self::Bytes(base64) => visitor.visit_map(Forms::new([("$bytes", base64)])),
         }
@@ -1345,6 +1375,37 @@ mod tests {
         );
         let error = read::<Node>("O:4:\"Node\":1:{s:4:\"next\";r:1;}").unwrap_err();
         assert!(error.contains("contains itself"), "{error}");
+    }
+
+    #[test]
+    fn what_takes_anything_takes_a_value_inside_itself_as_a_reference_without_a_place() {
+        #[derive(Debug, PartialEq, Deserialize)]
+        struct Job {
+            data: serde_json::Value,
+            n: u8,
+        }
+        let cut = serde_json::json!({"$ref": null});
+        let user =
+            |posts: &str| format!("O:4:\"User\":2:{{s:5:\"posts\";a:2:{{{posts}}}s:1:\"n\";i:1;}}");
+        let post = r#"O:4:"Post":1:{s:4:"user";r:1;}"#;
+        let shown = serde_json::json!({"$class": "Post", "user": cut});
+        #[rustfmt::skip]
+        let rows = [
+            // In itself, twice.
+            (user(&format!("i:0;{post}i:1;{post}")), serde_json::json!({"$class": "User", "posts": [shown, shown], "n": 1})),
+            // In itself, and again through a reference to it.
+            (r#"a:3:{i:0;O:1:"A":1:{s:1:"a";r:2;}i:1;r:2;i:2;i:7;}"#.to_owned(),
+             serde_json::json!([{"$class": "A", "a": cut}, {"$class": "A", "a": cut}, 7])),
+            // An array that refers to itself.
+            ("a:1:{i:0;a:1:{i:0;R:2;}}".to_owned(), serde_json::json!([[cut]])),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(read(&text), Ok(expected), "{text}");
+        }
+        // A type of its own around it.
+        let text = r#"O:3:"Job":2:{s:4:"data";a:1:{s:2:"up";r:1;}s:1:"n";i:7;}"#;
+        let data = serde_json::json!({"up": cut});
+        assert_eq!(read(text), Ok(Job { data, n: 7 }));
     }
 
     #[test]

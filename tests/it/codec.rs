@@ -55,12 +55,12 @@ fn every_vector_decodes_and_encodes_to_the_same_bytes_and_shows_what_php_shows()
 }
 
 #[test]
-fn untyped_reading_gives_the_document_where_the_value_is_a_tree() {
+fn untyped_reading_gives_the_document_without_the_places_of_references() {
+    let place_of_reference = regex::Regex::new(r#""\$ref":"[^"]*""#).unwrap();
     for (place, line) in fixtures::lines("php/vectors.jsonl") {
-        let expected = json(line["json"].as_str().unwrap());
-        let text = expected.to_string();
-        // A cycle cannot be read into a tree, a float JSON cannot hold has no `serde_json::Value`.
-        if text.contains("$ref") || UNCERTAIN.contains(&line["id"].as_str().unwrap()) {
+        let expected = json(line["json"].as_str().unwrap()).to_string();
+        let expected = json(&place_of_reference.replace_all(&expected, r#""$$ref":null"#));
+        if UNCERTAIN.contains(&line["id"].as_str().unwrap()) {
             continue;
         }
         let found = php::from_slice::<serde_json::Value>(&fixtures::php_bytes(&line));

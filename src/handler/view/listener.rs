@@ -43,7 +43,8 @@ pub struct Listener<E> {
     pub method: String,
     /// The event.
     pub event: E,
-    /// The remaining arguments of the method.
+    /// The remaining arguments of the method, in the forms of the job document. A value inside itself is
+    /// `{"$ref":null}` there.
     pub arguments: Vec<Value>,
 }
 

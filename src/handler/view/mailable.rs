@@ -73,7 +73,8 @@ pub struct Content {
     pub html: Option<String>,
     /// Markdown theme.
     pub theme: Option<String>,
-    /// Data for the view, in addition to the mailable's public properties.
+    /// Data for the view, in addition to the mailable's public properties, in the forms of the job document. A value
+    /// inside itself, as in a graph of models, is `{"$ref":null}` there.
     #[serde(deserialize_with = "or_default")]
     pub view_data: Map<String, Value>,
 }

@@ -54,7 +54,7 @@ pub enum Notifiables {
 pub enum Notifiable {
     /// A recipient that has only routes (`Notification::route`).
     Anonymous(AnonymousNotifiable),
-    /// An object of the app, in the forms of the job document.
+    /// An object of the app, in the forms of the job document. A value inside itself is `{"$ref":null}` there.
     Other(Value),
 }
 

@@ -227,9 +227,8 @@ fn properties_of_the_app_with_names_of_laravel_hinder_no_view() {
         (ORDER, None),
     ];
     for (value, expected) in rows {
-        let event = format!(
-            r#"O:15:"App\Events\Chat":2:{{s:6:"socket";{value}s:5:"order";s:3:"txt";}}"#
-        );
+        let event =
+            format!(r#"O:15:"App\Events\Chat":2:{{s:6:"socket";{value}s:5:"order";s:3:"txt";}}"#);
         let context = object_job(&format!(
             r#"O:38:"Illuminate\Broadcasting\BroadcastEvent":1:{{s:5:"event";{event}}}"#
         ));
@@ -240,9 +239,39 @@ fn properties_of_the_app_with_names_of_laravel_hinder_no_view() {
             r#"O:48:"Illuminate\Notifications\SendQueuedNotifications":3:{{s:11:"notifiables";{ORDER}s:12:"notification";O:1:"N":3:{{s:2:"id";{value}s:6:"locale";{value}s:5:"order";s:3:"txt";}}s:8:"channels";a:0:{{}}}}"#
         ));
         let view: Notification<Chat> = input(&context).unwrap();
-        let found = (&*view.notification.order, view.id.as_deref(), view.locale.as_deref());
+        let found = (
+            &*view.notification.order,
+            view.id.as_deref(),
+            view.locale.as_deref(),
+        );
         assert_eq!(found, ("txt", expected, expected), "{value}");
     }
+}
+
+#[test]
+fn graphs_in_what_a_handler_may_not_need_hinder_no_view() {
+    let within_itself = |class: &str| json!({"$class": class, "me": {"$ref": null}});
+    let context = object_job(
+        r#"O:34:"Illuminate\Mail\SendQueuedMailable":1:{s:8:"mailable";O:1:"M":2:{s:5:"order";s:1:"o";s:8:"viewData";a:1:{s:4:"post";O:4:"Post":1:{s:2:"me";r:5;}}}}"#,
+    );
+    let view: Mailable<Chat> = input(&context).unwrap();
+    assert_eq!(view.mailable.order, "o");
+    assert_eq!(view.content.view_data["post"], within_itself("Post"));
+
+    let context = listener(r#"a:2:{i:0;s:10:"order.paid";i:1;O:4:"Post":1:{s:2:"me";r:6;}}"#);
+    let view: Listener<String> = input(&context).unwrap();
+    assert_eq!(
+        (&*view.event, view.arguments),
+        ("order.paid", vec![within_itself("Post")])
+    );
+
+    let context = object_job(
+        r#"O:48:"Illuminate\Notifications\SendQueuedNotifications":3:{s:11:"notifiables";O:5:"Admin":1:{s:2:"me";r:2;}s:12:"notification";O:1:"N":1:{s:5:"order";s:1:"o";}s:8:"channels";a:0:{}}"#,
+    );
+    let view: Notification<Chat> = input(&context).unwrap();
+    assert_eq!(view.notification.order, "o");
+    let admin = Notifiable::Other(within_itself("Admin"));
+    assert_eq!(view.notifiables, Notifiables::Objects(vec![admin]));
 }
 
 #[test]
