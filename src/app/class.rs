@@ -325,6 +325,16 @@ impl Class {
         self.is("batchable")
     }
 
+    /// Whether no batch counts jobs of this class, even if they have a property `batchId`.
+    pub(crate) fn is_never_batched(&self) -> bool {
+        self.is_not("batchable")
+    }
+
+    /// Whether no batch counts jobs of this class that succeed: they do not know their own uuid.
+    pub(crate) fn is_success_uncounted(&self) -> bool {
+        self.is_not("interacts_with_queue")
+    }
+
     /// Whether jobs of this class have a lock while they are queued.
     pub fn is_unique(&self) -> bool {
         self.is("unique")

@@ -63,6 +63,10 @@ impl Class {
         self.flags.get(flag).and_then(Json::as_bool) == Some(true)
     }
 
+    pub(super) fn is_not(&self, flag: &str) -> bool {
+        self.flags.get(flag).and_then(Json::as_bool) == Some(false)
+    }
+
     pub(super) fn implements(&self, interface: &str) -> bool {
         self.interfaces
             .iter()

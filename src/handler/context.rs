@@ -231,8 +231,11 @@ impl JobContext {
     }
 
     /// Id of the batch that the job is in, if it is in one.
+    ///
+    /// That is its property `batchId`, unless it is known that the job's class does not use
+    /// `Illuminate\Bus\Batchable`.
     pub fn batch_id(&self) -> Option<String> {
-        self.0.info.payload.batch_id()
+        self.services().batch_id(self.payload())
     }
 
     /// Class of the job's object, or `Class@method` of a string job.

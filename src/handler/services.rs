@@ -7,7 +7,7 @@ use super::hold::HeldLocks;
 use super::hooks::Hooks;
 use super::limiter::Limiter;
 use super::model::Models;
-use crate::app::Manifest;
+use crate::app::{Class, Manifest};
 use crate::batch::Batches;
 use crate::cache::{Cache, Stores};
 use crate::connection::{Databases, Redis};
@@ -205,6 +205,21 @@ impl Services {
         };
         payload.id = Some(id.clone());
         id
+    }
+
+    /// What is known of a class: PHP has told it, or the manifest says it.
+    pub(crate) fn class(&self, name: &ClassName) -> Option<&Class> {
+        let manifest = self.told.as_ref().or(self.manifest.as_ref())?;
+        manifest.class(name)
+    }
+
+    /// Id of the batch that a job is in, if it is in one. A `batchId` is taken for that of Laravel's `Batchable` unless
+    /// it is known that the job's class does not use it.
+    pub(crate) fn batch_id(&self, payload: &Payload) -> Option<String> {
+        let id = payload.batch_id()?;
+        let class = payload.command_name().and_then(ClassName::new);
+        let class = class.and_then(|class| self.class(&class));
+        (!class.is_some_and(Class::is_never_batched)).then_some(id)
     }
 
     /// The app's batches.

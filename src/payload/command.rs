@@ -63,7 +63,7 @@ impl Command {
         php::from_slice(&self.bytes)
     }
 
-    /// The batch of the job: its property `batchId`, or `None` if that is not text.
+    /// The batch of the job if its class is `Batchable`: its property `batchId`, or `None` if that is not text.
     ///
     /// # Errors
     ///
@@ -91,7 +91,7 @@ impl Command {
 }
 
 impl Payload {
-    /// Id of the batch that the job is in, if it is in one.
+    /// Id of the batch that the job is in, if it is in one and its class is `Batchable`.
     pub(crate) fn batch_id(&self) -> Option<String> {
         let Data::Command { batch_id, .. } = &self.data else {
             return None;

@@ -20,6 +20,7 @@ pub(crate) mod refusal;
 mod steps;
 pub(crate) mod unique;
 
+use crate::app::Class;
 use crate::batch::JobOutcome;
 use crate::handler::dispatch::Planned;
 use crate::handler::{ChainEdit, FailureText, JobInfo};
@@ -37,6 +38,8 @@ use crate::worker::completion::unique::{Unique, UntilProcessing};
 pub(crate) struct Completion {
     unique: Option<Unique>,
     batch: Option<Box<str>>,
+    /// Whether the batch counts the job only if it fails.
+    is_success_uncounted: bool,
     chain: Option<Box<Chain>>,
     /// Whether the job is encrypted, so that what PHP gets must be encrypted too.
     is_secret: bool,
@@ -93,11 +96,14 @@ impl Completion {
         };
         let batch = command.batch_id();
         let batch = batch.map_err(|error| Refusal::new(with_causes(&error)))?;
+        let facts = (batch.as_ref()).and_then(|_| services.class(command.class()));
+        let batch = batch.filter(|_| !facts.is_some_and(Class::is_never_batched));
         let chain = chain(&command, services.version)?;
         let found = Self {
             unique: Unique::of(services, payload, &command, is_never_unique)
                 .map_err(Refusal::new)?,
             batch: batch.map(Into::into),
+            is_success_uncounted: facts.is_some_and(Class::is_success_uncounted),
             is_secret: payload.was_encrypted(),
             php_queue: app.php_queue(queue),
             chain: chain.map(Box::new),
@@ -118,7 +124,7 @@ impl Completion {
         });
         Self {
             unique: unique.or_else(|| Unique::rescued(services, &info.body)),
-            batch: info.payload.batch_id().map(Into::into),
+            batch: services.batch_id(&info.payload).map(Into::into),
             php_queue: app.php_queue(&info.queue),
             ..Self::default()
         }
@@ -185,7 +191,9 @@ impl Completion {
                     .map_err(|error| with_causes(&error))?,
             );
         }
-        effects.extend(self.count(app, info, JobOutcome::Succeeded, None));
+        if !self.is_success_uncounted {
+            effects.extend(self.count(app, info, JobOutcome::Succeeded, None));
+        }
         Ok(effects)
     }
 

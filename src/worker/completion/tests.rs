@@ -286,6 +286,61 @@ async fn a_batch_counts_a_job_whose_model_is_gone_since_laravel_12_51() {
     }
 }
 
+/// A class may have a `batchId` of its own.
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn a_batch_counts_only_jobs_of_classes_that_laravel_counts() {
+    let flags = |batchable: bool, interacts: bool| {
+        let flags = json!({"batchable": batchable, "interacts_with_queue": interacts});
+        json!({A: {"flags": flags}})
+    };
+    let command = object(A, 1, &format!("{}{}", quoted("batchId"), quoted("b")));
+    let info = info(&payload_of(A, &command, 1, &json!({})));
+    #[rustfmt::skip]
+    let rows = [
+        // what is known of the class => counted after a success, after a failure
+        (flags(true, true),   true,  true),
+        (flags(true, false),  false, true),
+        (flags(false, true),  false, false),
+        // Nothing is known of the class, or a manifest of an earlier version does not say it.
+        (json!({}),           true,  true),
+        (json!({A: {}}),      true,  true),
+    ];
+    for (classes, after_success, after_failure) in rows {
+        let known = || Some(manifest("13.31.0", &classes));
+        // What PHP has told goes before the manifest.
+        let other = || Some(manifest("13.31.0", &flags(true, true)));
+        for (told, manifest) in [(known(), None), (None, known()), (known(), other())] {
+            let services = Services {
+                batches: Some(batches("13.31.0")),
+                told,
+                manifest,
+                ..services("13.31.0")
+            };
+            let app = app_of(services, to_php());
+            let completion = Completion::of(&app, &info.payload, &info.queue, Some(0)).unwrap();
+            let succeeded = completion.on_success(&app, &info, Vec::new(), Vec::new());
+            let counted =
+                |is: bool, how: &str| Vec::from_iter(is.then(|| format!("count b {how}")));
+            let expected = counted(after_success, "Succeeded");
+            assert_eq!(shown(&succeeded.await.unwrap()), expected, "{classes}");
+            let missing = completion.on_missing_model(&app, &info, None).await;
+            let expected = counted(after_failure, "Succeeded");
+            assert_eq!(shown(&missing), expected, "{classes}");
+            let failure = FailureText::new("E", "m");
+            let refused = Completion::of_refused(&app, &info);
+            for completion in [completion, refused] {
+                let failed = completion.on_failure(&app, &info, &failure).await;
+                let expected = counted(after_failure, "Failed: m");
+                assert_eq!(shown(&failed.effects), expected, "{classes}");
+            }
+            // As handlers and `SkipIfBatchCancelled` see it.
+            let batch = app.services.batch_id(&info.payload);
+            assert_eq!(batch.is_some(), after_failure, "{classes}");
+        }
+    }
+}
+
 /// Such a job fails under the policy `fail`.
 #[tokio::test]
 async fn a_refused_job_of_a_batch_is_counted_where_php_can_go_on() {
