@@ -1,13 +1,9 @@
 //! The table of batches.
 
-use std::time::Duration;
-
-use tokio::time::Instant;
-
 use super::ids::JobIds;
 use super::rules::{Counters, FINISHED, Rules};
 use super::{ADD, Batch, Ended, Error, JobOutcome, Options, Recorded};
-use crate::connection::{self, Database, DatabaseKind, Param, Row, Transaction};
+use crate::connection::{self, Database, DatabaseKind, Param, Row, Transaction, Tries};
 use crate::payload::Version;
 use crate::time::{Clock, UnixSeconds};
 
@@ -40,39 +36,6 @@ pub enum Prune {
 const CHUNK: u64 = 1000;
 /// Longest id that fits the column.
 const MAX_ID: usize = 255;
-/// How often a transaction that conflicts with another one is tried.
-const TRIES: u32 = 10;
-/// How long it is tried at most.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Retries transactions that conflict with others, with growing waits, for a limited time.
-struct Tries {
-    count: u32,
-    since: Instant,
-}
-
-impl Tries {
-    fn new() -> Self {
-        Self {
-            count: 0,
-            since: Instant::now(),
-        }
-    }
-
-    /// Waits a little if another try may help; returns whether to try again.
-    async fn again(&mut self, error: &connection::Error) -> bool {
-        self.count += 1;
-        if !error.is_deadlock() || self.count >= TRIES || self.since.elapsed() >= PATIENCE {
-            return false;
-        }
-        tracing::debug!(error = %error, tries = self.count, "another transaction was in the way");
-        // A random wait: transactions that conflicted must not all retry at the same time.
-        let most = 10 << self.count.min(6);
-        tokio::time::sleep(Duration::from_millis(fastrand::u64(most / 2..=most))).await;
-        true
-    }
-}
-
 impl Batches {
     /// Most endings recorded at once: their marks and the uuids of failed jobs must fit into a text column of 64
     /// KiB.

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::Error;
-use crate::connection::{Database, DatabaseKind, DatabaseLock, LockPlace, Param, Row};
+use crate::connection::{Database, DatabaseKind, DatabaseLock, LockPlace, Param, Row, Tries};
 use crate::php::Value;
 use crate::time::{Clock, UnixSeconds};
 
@@ -22,6 +22,7 @@ pub struct DatabaseStore {
     sqlite_base64: bool,
     /// How long a lock without expiry lives.
     lock_timeout: Duration,
+    lock_lottery: Option<(u64, u64)>,
     clock: Clock,
 }
 
@@ -38,10 +39,10 @@ pub struct DatabaseStoreOptions {
     pub sqlite_base64: bool,
     /// How long a lock without expiry lives (`lock_timeout`).
     pub lock_timeout: Duration,
+    /// How often taking a lock sweeps expired locks (`lock_lottery`): so many times out of so many, the second not 0;
+    /// `None` for never.
+    pub lock_lottery: Option<(u64, u64)>,
 }
-
-/// Chance in per cent that taking a lock sweeps expired locks, as in Laravel's default lottery.
-const SWEEP: u8 = 2;
 
 impl DatabaseStore {
     /// Lifetime of a value that never expires, in Laravel's database store: ten years.
@@ -62,6 +63,7 @@ impl DatabaseStore {
             prefix: options.prefix,
             sqlite_base64: options.sqlite_base64,
             lock_timeout: options.lock_timeout,
+            lock_lottery: options.lock_lottery,
             clock,
         }
     }
@@ -249,32 +251,17 @@ impl DatabaseStore {
         owner: &str,
         ttl: Duration,
     ) -> Result<bool, Error> {
-        let (key, now) = (self.key(name), self.clock.now().0);
-        let expiration = self.lock_expiration(ttl);
-        let insert = insert_or_ignore(
-            &self.locks,
-            &self.lock_table,
-            &["key", "owner", "expiration"],
-        );
-        let params = [(&key).into(), owner.into(), expiration.into()];
-        let inserted = self.locks.execute(&insert, &params).await;
-        let mut is_ours = inserted.map_err(failed("lock"))? == 1;
-        if !is_ours {
-            let update = format!(
-                "update {} set \"owner\" = ?, \"expiration\" = ? where \"key\" = ? and (\"owner\" = ? or \"expiration\" <= ?)",
-                self.lock_table
-            );
-            let params = [
-                owner.into(),
-                expiration.into(),
-                (&key).into(),
-                owner.into(),
-                now.into(),
-            ];
-            let updated = self.locks.execute(&update, &params).await;
-            is_ours = updated.map_err(failed("lock"))? > 0;
-        }
-        if fastrand::u8(0..100) < SWEEP {
+        let now = self.clock.now().0;
+        let mut tries = Tries::new();
+        let is_ours = loop {
+            match self.try_acquire(name, owner, ttl, now).await {
+                // A job must not fail because others took or swept locks at that moment.
+                Err(error) if tries.again(&error).await => {}
+                ended => break ended.map_err(failed("lock"))?,
+            }
+        };
+        let sweeps = |(times, of): (u64, u64)| fastrand::u64(1..=of) <= times;
+        if self.lock_lottery.is_some_and(sweeps) {
             let sweep = format!("delete from {} where \"expiration\" <= ?", self.lock_table);
             // Only log an error: the lock may be taken already, and the caller would not free it after an error.
             if let Err(error) = self.locks.execute(&sweep, &[now.into()]).await {
@@ -282,6 +269,37 @@ impl DatabaseStore {
             }
         }
         Ok(is_ours)
+    }
+
+    async fn try_acquire(
+        &self,
+        name: &str,
+        owner: &str,
+        ttl: Duration,
+        now: i64,
+    ) -> Result<bool, crate::connection::Error> {
+        let (key, expiration) = (self.key(name), self.lock_expiration(ttl));
+        let insert = insert_or_ignore(
+            &self.locks,
+            &self.lock_table,
+            &["key", "owner", "expiration"],
+        );
+        let params = [(&key).into(), owner.into(), expiration.into()];
+        if self.locks.execute(&insert, &params).await? == 1 {
+            return Ok(true);
+        }
+        let update = format!(
+            "update {} set \"owner\" = ?, \"expiration\" = ? where \"key\" = ? and (\"owner\" = ? or \"expiration\" <= ?)",
+            self.lock_table
+        );
+        let params = [
+            owner.into(),
+            expiration.into(),
+            (&key).into(),
+            owner.into(),
+            now.into(),
+        ];
+        Ok(self.locks.execute(&update, &params).await? > 0)
     }
 
     pub(super) async fn release(&self, name: &str, owner: &str) -> Result<bool, Error> {
@@ -355,4 +373,78 @@ fn insert_or_ignore(database: &Database, table: &str, columns: &[&str]) -> Strin
 
 fn failed(what: &'static str) -> impl Fn(crate::connection::Error) -> Error {
     move |source| Error::Server { what, source }
+}
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use super::*;
+    use crate::connection::DatabaseOptions;
+
+    /// Connections to a file, whose statements do not wait for those of another one.
+    async fn impatient(file: &std::path::Path) -> Database {
+        let options = DatabaseOptions {
+            database: file.to_str().unwrap().to_owned(),
+            ..DatabaseOptions::new("main", DatabaseKind::Sqlite)
+        };
+        let database = Database::new(&options).unwrap();
+        let pragma = "pragma busy_timeout = 0";
+        database.execute(pragma, &[]).await.unwrap();
+        database
+    }
+
+    fn store(database: &Database, lock_lottery: Option<(u64, u64)>) -> DatabaseStore {
+        let options = DatabaseStoreOptions {
+            prefix: "p:".to_owned(),
+            table: "cache".to_owned(),
+            lock_table: "cache_locks".to_owned(),
+            sqlite_base64: false,
+            lock_timeout: Duration::from_secs(60),
+            lock_lottery,
+        };
+        let clock = Clock::Fixed(UnixSeconds(1000));
+        DatabaseStore::new(database.clone(), database.clone(), options, clock)
+    }
+
+    async fn with_table(file: &std::path::Path) -> Database {
+        std::fs::write(file, "").unwrap();
+        let database = impatient(file).await;
+        let sql = "create table cache_locks (\"key\" varchar primary key, owner varchar, expiration integer)";
+        database.execute(sql, &[]).await.unwrap();
+        database
+    }
+
+    #[tokio::test]
+    async fn a_lock_is_taken_in_the_end_where_others_are_in_the_way() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("database.sqlite");
+        let database = with_table(&file).await;
+        let other = impatient(&file).await;
+        let holder = other.begin().await.unwrap();
+        // The server's error is the same as after a deadlock.
+        let error = database.execute("delete from cache_locks", &[]).await;
+        assert!(error.is_err_and(|error| error.is_deadlock()));
+        let taking = tokio::spawn(async move {
+            let store = store(&database, None);
+            store.acquire("a", "me", Duration::from_secs(9)).await
+        });
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        holder.rollback().await.unwrap();
+        assert!(taking.await.unwrap().unwrap());
+        let owner = store(&other, None).owner("a").await.unwrap();
+        assert_eq!(owner.as_deref(), Some("me"));
+    }
+
+    #[tokio::test]
+    async fn the_lottery_says_how_often_expired_locks_are_swept() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = with_table(&directory.path().join("database.sqlite")).await;
+        for (lottery, left) in [(None, 2), (Some((0, 5)), 2), (Some((5, 5)), 1)] {
+            let sql = "insert or replace into cache_locks values ('p:old', 'other', 1000)";
+            database.execute(sql, &[]).await.unwrap();
+            let store = store(&database, lottery);
+            assert!(store.acquire("a", "me", Duration::ZERO).await.unwrap());
+            let rows = database.rows("select \"key\" from cache_locks", &[]);
+            assert_eq!(rows.await.unwrap().len(), left, "{lottery:?}");
+        }
+    }
 }

@@ -41,5 +41,5 @@ pub use sql::SqlConnection;
 pub use sql::{
     Database, DatabaseKind, DatabaseOptions, FailedJobsTable, Param, Row, SqlError, Transaction,
 };
-pub(crate) use sql::{local_text, storable};
+pub(crate) use sql::{Tries, local_text, storable};
 pub use tls::{TlsOptions, Trust};

@@ -255,6 +255,7 @@ async fn a_lock_that_is_taken_although_its_store_reports_an_error_does_not_stay(
         lock_table: "locks".into(),
         sqlite_base64: false,
         lock_timeout: Duration::from_secs(60),
+        lock_lottery: None,
     };
     let store = DatabaseStore::new(database.clone(), database.clone(), options, Clock::System);
     let cache = Cache::database(store);

@@ -168,6 +168,7 @@ impl Laravel {
             lock_table: or(self.text(&of("lock_table"))?, "cache_locks"),
             sqlite_base64: self.is_at_least(11, 38),
             lock_timeout: Duration::from_secs(u64::try_from(lock_timeout).unwrap_or(86_400)),
+            lock_lottery: self.lock_lottery(name)?,
         };
         let (values, locks) = (
             self.open_database(values.as_deref())?,
@@ -179,6 +180,22 @@ impl Laravel {
             options,
             Clock::System,
         )))
+    }
+
+    /// How often taking a lock of a database store sweeps expired locks; `None` for never.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Cache\DatabaseLock::acquire`.
+    pub(super) fn lock_lottery(&self, store: &str) -> SettingResult<Option<(u64, u64)>> {
+        let Some(odds) = self.at(&["cache", "stores", store, "lock_lottery"])? else {
+            return Ok(Some((2, 100)));
+        };
+        let odds = odds.as_array().map(Vec::as_slice);
+        Ok(odds.and_then(|odds| match odds {
+            [times, of] => Some((times.as_u64()?, of.as_u64().filter(|of| *of > 0)?)),
+            _ => None,
+        }))
     }
 
     /// Where the app says that it is down.

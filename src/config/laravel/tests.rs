@@ -232,6 +232,23 @@ fn prefixes_depend_on_where_they_stand_and_on_the_version() {
 }
 
 #[test]
+fn locks_are_swept_as_often_as_their_store_says() {
+    #[rustfmt::skip]
+    let rows = [
+        (json!({}),                         Some((2, 100))),
+        (json!({"lock_lottery": null}),     Some((2, 100))),
+        (json!({"lock_lottery": [1, 5]}),   Some((1, 5))),
+        (json!({"lock_lottery": [0, 100]}), Some((0, 100))),
+        (json!({"lock_lottery": []}),       None),
+        (json!({"lock_lottery": [1, 0]}),   None),
+    ];
+    for (store, expected) in rows {
+        let app = laravel("13.0", json!({"cache": {"stores": {"database": store}}}));
+        assert_eq!(app.lock_lottery("database").unwrap(), expected, "{store}");
+    }
+}
+
+#[test]
 fn what_cannot_be_used_is_named() {
     let encoded = json!({
         "cache": {"default": "redis", "stores": {"redis": {"driver": "redis", "connection": "default"}}},

@@ -30,6 +30,7 @@ mod row;
 mod sqlite;
 #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
 mod statement;
+mod tries;
 
 pub use database::{Database, Transaction};
 pub use error::SqlError;
@@ -39,3 +40,4 @@ pub(crate) use failed_job::{local_text, storable};
 pub use inside::SqlConnection;
 pub use options::{DatabaseKind, DatabaseOptions};
 pub use row::{Param, Row};
+pub(crate) use tries::Tries;
