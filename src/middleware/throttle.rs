@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use super::{AFTER_LIMIT, DEFAULT_REDIS, ReleasePolicy};
 use crate::cache::{self, DurationLimiter, RateLimiter, name};
-use crate::handler::{BoxError, JobContext, MiddlewareServices, Missing, Next, Template};
+use crate::handler::{
+    BoxError, JobContext, MiddlewareServices, Missing, ModelNotFound, Next, Template,
+};
 use crate::payload::JobUuid;
 use crate::shown::with_causes;
 use crate::time::Clock;
@@ -19,7 +21,9 @@ type Test = Arc<dyn Fn(&BoxError) -> bool + Send + Sync>;
 ///
 /// A counted exception is swallowed: the job is released, which spends an attempt
 /// but does not count towards `maxExceptions`. A success resets the count.
-/// Exceptions after the job's timeout are not counted.
+/// Exceptions after the job's timeout are not counted; nor is a
+/// [missing model](ModelNotFound), unless [`when`](Self::when),
+/// [`delete_when`](Self::delete_when) or [`fail_when`](Self::fail_when) matches it.
 ///
 /// # Source
 ///
@@ -203,8 +207,16 @@ impl ThrottlesExceptions {
             }
             return Ok(());
         };
-        context.note_exception();
         let is = |test: &Option<Test>| test.as_ref().is_some_and(|test| test(&error));
+        // Laravel looks for the models of a job before its middleware runs.
+        if ModelNotFound::within(&*error).is_some()
+            && ![&self.when, &self.delete_when, &self.fail_when]
+                .into_iter()
+                .any(is)
+        {
+            return Err(error);
+        }
+        context.note_exception();
         if context.is_cancelled() || (self.when.is_some() && !is(&self.when)) {
             return Err(error);
         }

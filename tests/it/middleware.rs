@@ -10,8 +10,8 @@ use artisand::connection::{
     Database, DatabaseKind, DatabaseOptions, Redis, RedisAddress, RedisOptions,
 };
 use artisand::handler::{
-    self, BoxError, BoxFuture, Handler, JobContext, JobInfo, Limit, Limiter, Middleware, Next,
-    Pipeline, Services, Template,
+    self, BoxError, BoxFuture, Handler, JobContext, JobInfo, Limit, Limiter, Middleware,
+    ModelNotFound, Next, Pipeline, Services, Template,
 };
 use artisand::middleware::{
     Exceptions, FailOnException, RateLimited, Release, Skip, SkipIfBatchCancelled,
@@ -624,6 +624,34 @@ async fn jobs_with_middleware_for_php_are_left_for_php() {
         let handler = handler::function(counting.handler());
         let (_, sizes) = run(&store.services, handler, &[payload(1, &[&property])]).await;
         assert_eq!((counting.runs(), sizes.pending), (runs, left), "{property}");
+    }
+}
+
+#[tokio::test]
+async fn a_missing_model_ends_its_job_unless_a_list_of_exceptions_names_it() {
+    let store = Store::start();
+    let missing = || {
+        handler::function(|_: IgnoredAny, _: JobContext| async {
+            let class = "App\\Models\\A".to_owned();
+            Err::<(), BoxError>(ModelNotFound { class, key: None }.into())
+        })
+    };
+    let named = Exceptions::new([Pattern::parse("*\\ModelNotFoundException").unwrap()]);
+    let throttle = || ThrottlesExceptions::new(2, SOON).backoff(SOON);
+    let rows = [
+        (throttle(), false),
+        (
+            throttle().when(|error| error.to_string() == "another"),
+            false,
+        ),
+        (throttle().when(move |error| named.include(error)), true),
+    ];
+    for (throttle, is_counted) in rows {
+        store.server.query::<()>(&[b"FLUSHALL"]);
+        let handler = missing().with_middleware(throttle);
+        let (_, sizes) = run(&store.services, handler, &[payload(1, &[])]).await;
+        assert_eq!(sizes.delayed > 0, is_counted);
+        assert_eq!(!store.keys().is_empty(), is_counted, "{:?}", store.keys());
     }
 }
 
