@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::value::to_int;
 use super::{Cache, Error, loosely_equal};
 use crate::php::Value;
 use crate::time::UnixSeconds;
@@ -97,7 +98,9 @@ impl Signals {
     /// Whether workers were told to restart after the first of these seconds, and in the second one at the latest. A
     /// worker that begins in the very second of a restart mostly is one that the restart has brought about.
     pub fn were_restarts_told(&self, after: UnixSeconds, until: UnixSeconds) -> bool {
-        matches!(self.restart, Some(Value::Int(at)) if after.0 < at && at <= until.0)
+        // Redis gives numbers as text.
+        let at = self.restart.as_ref().map(to_int);
+        at.is_some_and(|at| after.0 < at && at <= until.0)
     }
 
     /// Whether canaries that stopped themselves under `self` have to run jobs again under `now`.

@@ -253,20 +253,28 @@ mod tests {
 
     #[tokio::test]
     async fn a_restart_after_the_settings_were_read_stops_a_worker_that_starts_only_then() {
+        let int = |at| Some(Value::Int(at));
+        // As Redis gives it.
+        let text = |at: &str| Some(Value::String(at.as_bytes().to_vec()));
         #[rustfmt::skip]
         let rows = [
             // the restart, the settings => restart
-            (Some(9), Some(9), false),
-            (Some(9), Some(8), true),
-            (None,    Some(8), false),
-            (Some(9), None,    false),
+            (int(9),    Some(9), false),
+            (int(9),    Some(8), true),
+            (text("9"), Some(9), false),
+            (text("9"), Some(8), true),
+            (text("x"), Some(8), false),
+            (None,      Some(8), false),
+            (int(9),    None,    false),
             // The clock of who sends it is ahead.
-            (Some(i64::MAX), Some(8), false),
+            (int(i64::MAX), Some(8), false),
         ];
         for (restart, settings_of, expected) in rows {
             let directory = tempfile::tempdir().unwrap();
             let cache = files(directory.path());
-            set(&cache, keys::RESTART, restart).await;
+            if let Some(restart) = &restart {
+                cache.forever(keys::RESTART, restart).await.unwrap();
+            }
             let mut watch = watch(Some(cache), None).unwrap();
             watch.settings_of = settings_of.map(UnixSeconds);
             let heard = watch.look(AppSignals::default()).await;

@@ -6,10 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use artisand::cache::{Cache, RedisStore, keys};
+use artisand::connection::{Redis, RedisOptions};
 use artisand::failed::FailedJob;
 use artisand::handler::{self, Handler, JobContext};
 use artisand::payload::Pattern;
 use artisand::payload::{CALL_QUEUED_HANDLER, Payload};
+use artisand::php::Value;
 use artisand::process::{Environment, ExecOptions};
 use artisand::queue::{MemoryQueue, PopRequest, Queue, QueueName, Sizes, Spool};
 use artisand::routing::{
@@ -17,7 +20,7 @@ use artisand::routing::{
 };
 use artisand::time::{Clock, UnixSeconds};
 use artisand::worker::{
-    Control, Event, Observer, Report, StopReason, StopRules, Worker, WorkerOptions,
+    Control, ControlPlane, Event, Observer, Report, StopReason, StopRules, Worker, WorkerOptions,
 };
 use serde::de::IgnoredAny;
 use serde_json::json;
@@ -1499,4 +1502,29 @@ async fn with_one_slot_a_job_begins_when_the_one_before_is_settled() {
         .await;
     assert_eq!(report.jobs_processed, 200);
     assert_eq!(*reserved.lock().unwrap(), [1; 200]);
+}
+
+/// Redis gives the time of the restart as text.
+#[tokio::test]
+async fn a_restart_since_the_settings_were_read_is_heard_from_redis() {
+    let server = RedisServer::start();
+    let mut at = RedisOptions::default();
+    at.apply_url(&server.url()).unwrap();
+    let redis = Redis::new(&at).unwrap();
+    let cache = Cache::redis(RedisStore::new(redis.clone(), redis, "p:"));
+    let restart = Value::Int(NOW.0);
+    cache.forever(keys::RESTART, &restart).await.unwrap();
+    let plane = ControlPlane {
+        cache: Some(cache),
+        settings_of: Some(UnixSeconds(NOW.0 - 1)),
+        ..ControlPlane::default()
+    };
+    let nothing =
+        handler::function(|_: IgnoredAny, _: JobContext| async { Ok::<(), std::io::Error>(()) });
+    let mut options = options(1);
+    options.stop.when_empty = false;
+    let worker = Worker::new(queue(), all_to(nothing), options).with_control_plane(plane);
+    let control = Control::new();
+    let ended = tokio::time::timeout(Duration::from_secs(20), worker.run(&control));
+    assert_eq!(ended.await.unwrap().reason, StopReason::RestartSignal);
 }
