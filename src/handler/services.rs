@@ -58,7 +58,7 @@ pub struct Services {
     pub middleware: MiddlewareServices,
 }
 
-/// What middleware needs of the app: all of it is shared with other workers.
+/// What middleware, and the count of a job's exceptions, need of the app: all of it is shared with other workers.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct MiddlewareServices {

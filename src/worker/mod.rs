@@ -313,7 +313,6 @@ impl Worker {
             observers,
             stops: Stops::default(),
             ends: EndCounter::default(),
-            cache: self.control_plane.cache,
             pool,
             recording: (background.recording.as_ref()).and_then(Recording::recordings),
         };

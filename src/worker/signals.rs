@@ -17,7 +17,7 @@ use crate::time::{Clock, UnixSeconds};
 /// Where the app leaves signals for its workers.
 #[derive(Debug, Clone, Default)]
 pub struct ControlPlane {
-    /// The app's default cache store: restart and pause keys, and counts of exceptions.
+    /// The app's default cache store: restart and pause keys.
     pub cache: Option<Cache>,
     /// Where the app says that it is down; `None` if the worker ignores that (`--force`).
     pub maintenance: Option<Maintenance>,

@@ -355,7 +355,6 @@ impl Scene {
             observers: std::iter::once(observer).collect::<Observers>(),
             stops: Stops::default(),
             ends: EndCounter::default(),
-            cache: self.control_plane.cache,
             pool: self.pool,
             recording: None,
         };

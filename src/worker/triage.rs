@@ -170,13 +170,14 @@ impl Triage {
         else {
             return Ok(());
         };
-        let store = stores.get(stores.default_name());
-        store.map(drop).map_err(|error| {
-            let why = with_causes(&error);
-            Refusal::new(format!(
-                "it has `maxExceptions`, which are counted in the default cache store: {why}"
-            ))
-        })
+        let why = match stores.get(stores.default_name()) {
+            Ok(cache) if cache.is_shared() => return Ok(()),
+            Ok(_) => "no other process sees it; use redis, database or file".to_owned(),
+            Err(error) => with_causes(&error),
+        };
+        Err(Refusal::new(format!(
+            "it has `maxExceptions`, which are counted in the default cache store: {why}"
+        )))
     }
 
     /// The mapping's pipeline plus the middleware that the job's own bytes ask for.

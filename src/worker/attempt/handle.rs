@@ -242,7 +242,8 @@ impl Attempt {
         if !is_exception || request.fail.is_some() || request.delete || request.discard {
             return None;
         }
-        let (cache, uuid) = (self.shared.cache.as_ref()?, info.payload.uuid.as_ref()?);
+        let cache = &self.shared.triage.app.services.middleware.cache;
+        let (cache, uuid) = (cache.as_ref()?, info.payload.uuid.as_ref()?);
         let most = rules.max_exceptions?;
         let counting = Box::pin(cache::count_exception(cache, uuid.as_str(), most));
         let counted = tokio::select! {

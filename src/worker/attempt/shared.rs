@@ -7,7 +7,6 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::{SendError, TrySendError};
 use tokio_util::sync::CancellationToken;
 
-use crate::cache::Cache;
 use crate::outbox::failed_jobs::Recordings;
 use crate::process::pool::Pool;
 use crate::queue::Queue;
@@ -40,8 +39,6 @@ pub(crate) struct Shared {
     pub(crate) stops: Stops,
     /// Counts ended jobs for a pop that lingers.
     pub(crate) ends: EndCounter,
-    /// Where exceptions are counted.
-    pub(crate) cache: Option<Cache>,
     /// PHP processes for unmapped jobs; only with policy `php`.
     pub(crate) pool: Option<Pool>,
     /// Reports when failed jobs have been recorded; only if the app's database refuses PHP's writes during that.

@@ -254,6 +254,7 @@ fn a_job_that_limits_its_exceptions_needs_the_store_that_counts_them() {
             Err::<Cache, _>("its driver is not supported")
         })
     };
+    let array = crate::cache::Stores::new("array", |_: &str| Ok::<_, &str>(Cache::unshared()));
     let with = |stores| Services {
         stores,
         ..services("13.31.0")
@@ -266,6 +267,7 @@ fn a_job_that_limits_its_exceptions_needs_the_store_that_counts_them() {
         (None,                           &limited, "run 0"),
         (Some(broken()),                 &job(1),  "run 0"),
         (Some(broken()),                 &limited, "refused: it has `maxExceptions`"),
+        (Some(array),                    &limited, "refused: it has `maxExceptions`, which are counted in the default cache store: no other process sees it"),
     ];
     for (stores, payload, expected) in rows {
         let found = way(

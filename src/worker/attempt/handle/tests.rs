@@ -317,7 +317,7 @@ async fn exceptions_are_counted_across_attempts_and_workers() {
                 .unwrap();
         }
         let mut scene = Scene::new(does(act));
-        scene.control_plane.cache = Some(cache.clone());
+        scene.services.middleware.cache = Some(cache.clone());
         let payload = payload("A", 1, &json!({"maxTries": 0, "maxExceptions": 3}));
         let attempted = scene.attempt(&payload, 7, Settled::Done).await;
         let count = cache
@@ -337,7 +337,7 @@ async fn a_count_of_exceptions_that_cannot_be_kept_fails_no_job() {
     let file = directory.path().join("a-file");
     std::fs::write(&file, "").unwrap();
     let mut scene = Scene::new(does(|_| Err("disk full".into())));
-    scene.control_plane.cache = Some(files(&file));
+    scene.services.middleware.cache = Some(files(&file));
     let payload = payload("A", 1, &json!({"maxTries": 0, "maxExceptions": 1}));
     let attempted = scene.attempt(&payload, 1, Settled::Done).await;
     assert!(matches!(attempted.settlement(), Settlement::Release(_)));
@@ -347,7 +347,7 @@ async fn a_count_of_exceptions_that_cannot_be_kept_fails_no_job() {
 async fn a_timeout_is_an_exception_of_the_job_too() {
     let directory = tempfile::tempdir().unwrap();
     let mut scene = Scene::new(slow(S(3600)));
-    scene.control_plane.cache = Some(files(directory.path()));
+    scene.services.middleware.cache = Some(files(directory.path()));
     let payload = payload(
         "A",
         1,
