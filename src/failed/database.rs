@@ -20,6 +20,8 @@ pub struct DatabaseFailedJobs {
 
 /// Rows deleted by one statement of `queue:prune-failed`.
 const CHUNK: u64 = 1000;
+/// Rows among which one that is equal is looked for: it was written by a try whose reply was lost.
+const RECENT: u64 = 10_000;
 
 impl DatabaseFailedJobs {
     /// A store in this table; `by_uuid` for driver `database-uuids`.
@@ -117,7 +119,8 @@ impl DatabaseFailedJobs {
         })
     }
 
-    /// Without a unique column, a row counts as the same if all columns are equal.
+    /// Without a unique column, a row counts as the same if all columns are equal. Only the last rows are compared: the
+    /// table has no index but that of the id.
     async fn record_by_number(&self, job: &FailedJob) -> Result<Recorded, Error> {
         let moment = self.database.moment();
         let (text, dual) = match self.database.kind() {
@@ -128,7 +131,8 @@ impl DatabaseFailedJobs {
         let sql = format!(
             "insert into {table} (\"connection\", \"queue\", \"payload\", \"exception\", \"failed_at\") \
              select {text}, {text}, {text}, {text}, {moment}{dual} where not exists (select 1 from {table} \
-             where \"failed_at\" = {moment} and \"queue\" = ? and \"connection\" = ? and \"payload\" = ? and \"exception\" = ?)",
+             where \"id\" > (select case when max(\"id\") > {RECENT} then max(\"id\") - {RECENT} else 0 end from {table}) \
+             and \"failed_at\" = {moment} and \"queue\" = ? and \"connection\" = ? and \"payload\" = ? and \"exception\" = ?)",
             table = self.table
         );
         let failed_at = local_text(job.failed_at(), &self.timezone);

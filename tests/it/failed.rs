@@ -197,6 +197,31 @@ async fn another_failure_of_the_same_job_is_told_from_the_same_failure() {
     }
 }
 
+/// Such a table has no index on what tells its rows apart.
+#[tokio::test]
+async fn a_failure_that_is_recorded_again_without_a_uuid_is_found_among_the_last_rows() {
+    let directory = TempDir::new().unwrap();
+    let database = sqlite(directory.path());
+    make_table(&database, false).await;
+    let store = DatabaseFailedJobs::new(database.clone(), "failed_jobs", false, TimeZone::UTC);
+    let store = FailedJobs::Database(store);
+    let failed = job("a", "default", 1000);
+    // The id of a row that comes before it, if any.
+    for (id, expected) in [
+        (None, Recorded::New),
+        (Some(10_000_i64), Recorded::Already),
+        (Some(10_001), Recorded::New),
+        (None, Recorded::Already),
+    ] {
+        if let Some(id) = id {
+            let sql = "insert into app_failed_jobs (id, connection, queue, payload, exception) values (?, '', '', '', '')";
+            database.execute(sql, &[id.into()]).await.unwrap();
+        }
+        let recorded = store.record(&failed).await.unwrap();
+        assert_eq!(recorded, expected, "{id:?}");
+    }
+}
+
 fn payload(uuid: &str) -> Vec<u8> {
     let command = r#"O:15:\"App\\Jobs\\Broken\":0:{}"#;
     format!(
