@@ -2,7 +2,7 @@
 
 use super::follow_ups::{FollowUpRelay, Logged, RelayResult, Stored};
 use super::lease::FencingToken;
-use crate::batch::{Batches, Ended, JobOutcome, Recorded};
+use crate::batch::{Batches, Ended, Error, JobOutcome, Recorded};
 use crate::outbox::follow_up::{Count, FollowUp, NO_PHP_QUEUE, put_off};
 use crate::outbox::hand_over::{BatchEvent, HandOver};
 use crate::queue::{Ability, Effect, Push, QueueName};
@@ -81,24 +81,23 @@ impl FollowUpRelay {
         counted: Vec<Stored<Vec<Ended>>>,
         said: &mut Logged,
     ) -> RelayResult {
-        let all = counts.len() + counted.len();
         let Some(batches) = &self.services.batches else {
             self.problem(said, COUNTING, NO_BATCHES.to_owned());
-            return RelayResult::Left(all);
+            return RelayResult::Left(counts.len() + counted.len());
         };
         let may = || hold.is_held();
-        let (mut taken, forget) = apart(counted);
-        let ended = ends(&counts);
+        let forget = counted.iter().flat_map(|noted| noted.what.clone());
+        let (ended, forget) = (ends(&counts), Vec::from_iter(forget));
         let recorded = batches.record_while(batch, &ended, &forget, may).await;
         let recorded = match recorded {
             Ok(Some(recorded)) => recorded,
             Ok(None) => return RelayResult::Lost,
             Err(error) => {
-                said.is_away = error.is_lost_connection();
-                self.problem(said, COUNTING, with_causes(&error));
-                return RelayResult::Left(all);
+                let (place, left) = ((batches, batch), (counts, counted));
+                return self.not_counted(hold, place, &error, left, said).await;
             }
         };
+        let (mut taken, _) = apart(counted);
         said.has_counted = batches.are_in_a_file();
         let first = recorded
             .iter()
@@ -133,6 +132,40 @@ impl FollowUpRelay {
         }
         self.count_in_php(hold, (batches, batch), for_php, counted, said)
             .await
+    }
+
+    /// Counts ends in parts that the row did not take together: its column may have no room for the marks of all. One
+    /// for whose mark there is none is counted by PHP.
+    async fn not_counted(
+        &self,
+        hold: &FencingToken,
+        (batches, batch): (&Batches, &str),
+        error: &Error,
+        (mut counts, counted): (Vec<Stored<Count>>, Vec<Stored<Vec<Ended>>>),
+        said: &mut Logged,
+    ) -> RelayResult {
+        if error.is_lost_connection() {
+            said.is_away = true;
+            self.problem(said, COUNTING, with_causes(error));
+            return RelayResult::Left(counts.len() + counted.len());
+        }
+        let why = with_causes(error);
+        tracing::debug!(batch, ends = counts.len(), error = why, "counting in parts");
+        if !counted.is_empty() {
+            match self.forget(hold, batch, counted, said).await {
+                RelayResult::All => {}
+                done => return done.and_left(counts.len()),
+            }
+        }
+        if counts.len() == 1 {
+            let (place, none) = ((batches, batch), Vec::new());
+            return self.count_in_php(hold, place, counts, none, said).await;
+        }
+        let rest = counts.split_off(counts.len() / 2);
+        match Box::pin(self.count(hold, batch, counts, Vec::new(), said)).await {
+            RelayResult::All => Box::pin(self.count(hold, batch, rest, Vec::new(), said)).await,
+            done => done.and_left(rest.len()),
+        }
     }
 
     /// Marks ends that make callbacks due, and makes PHP count them.

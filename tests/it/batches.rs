@@ -7,7 +7,10 @@ use artisand::batch::{Batch, Batches, Ended, Error, JobOutcome, Prune, Recorded}
 use artisand::connection::{Database, DatabaseKind, DatabaseOptions, Param, Transaction};
 use artisand::handler::{JobContext, JobInfo, Services};
 use artisand::payload::{Payload, Version};
+use artisand::queue::{MemoryQueue, Spool};
+use artisand::routing::{Registry, Router, UnmappedPolicy};
 use artisand::time::{Clock, UnixSeconds};
+use artisand::worker::{Control, StopRules, Worker, WorkerOptions};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -764,6 +767,56 @@ async fn a_file_that_somebody_else_writes_to_is_waited_for() {
     holder.commit().await.unwrap();
     assert_eq!(recording.await.unwrap().unwrap(), [Counted]);
     assert_eq!(counters(&find(&batches, "b").await), (4, 0));
+}
+
+/// The marks of a page of records have no room in the column beside the uuids of many failed jobs.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs MariaDB (make test)"]
+async fn ends_whose_marks_do_not_fit_together_are_counted_in_parts() {
+    let home = Home::start(DatabaseKind::MySql).await;
+    home.insert("b", [2000, 2000, 1400], "a:0:{}").await;
+    let uuid = |number: usize| format!("{number:036}");
+    let failed: Vec<String> = (0..1400).map(uuid).collect();
+    let failed = serde_json::to_string(&failed).unwrap();
+    let database = home.database();
+    let table = database.table("job_batches");
+    let sql = format!("update {table} set \"failed_job_ids\" = ?");
+    database.execute(&sql, &[(&failed).into()]).await.unwrap();
+
+    let batches = home.batches();
+    let ends = (0..Batches::MAX_EVENTS).map(|number| {
+        let uuid = uuid(5000 + number);
+        ended_again(Succeeded, &uuid, "0123456789abcdef")
+    });
+    let ends: Vec<Ended> = ends.collect();
+    let error = batches.record("b", &ends).await.unwrap_err();
+    assert!(!error.is_lost_connection(), "{error:?}");
+
+    let queue = Arc::new(MemoryQueue::new(None));
+    for ended in &ends {
+        let mut record = serde_json::to_value(ended).unwrap();
+        record["do"] = "count".into();
+        record["batch"] = "b".into();
+        queue.spool_record(Spool::FollowUps, record.to_string().into_bytes());
+    }
+    let router = Router::new(Vec::new(), UnmappedPolicy::Leave, &Registry::new()).unwrap();
+    let options = WorkerOptions {
+        stop: StopRules {
+            when_empty: true,
+            memory: None,
+            ..StopRules::default()
+        },
+        ..WorkerOptions::default()
+    };
+    let mut services = Services::default();
+    services.batches = Some(batches.clone());
+    let worker = Worker::new(Arc::clone(&queue), router, options).with_services(services);
+    let control = Control::new();
+    let ended = tokio::time::timeout(SOON, worker.run(&control)).await;
+    ended.unwrap();
+    assert!(queue.spool(Spool::FollowUps).is_empty());
+    assert_eq!(counters(&find(&batches, "b").await), (1800, 1400));
+    assert_eq!(home.columns("b").await[0], failed);
 }
 
 /// A job with this serialized command, as its handler gets it.

@@ -728,6 +728,46 @@ async fn counted_ends_leave_no_mark_and_the_first_one_raises_an_event() {
     assert!(parts.iter().all(|part| text.contains(part)), "{text}");
 }
 
+/// A column that takes no mark more, as one of 64 KiB that is full of failed jobs.
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn ends_for_whose_marks_there_is_no_room_are_counted_by_php() {
+    let directory = tempfile::tempdir().unwrap();
+    let (database, services) = with_a_batch(&directory.path().join("file")).await;
+    let failed: Vec<String> = (0..1000).map(|number| format!("{number:036}")).collect();
+    let failed = serde_json::to_string(&failed).unwrap();
+    let statements = [
+        format!("update \"job_batches\" set \"failed_job_ids\" = '{failed}'"),
+        format!(
+            "create trigger full before update on \"job_batches\" when length(new.\"failed_job_ids\") > {} \
+             begin select raise(abort, 'too long'); end",
+            failed.len()
+        ),
+    ];
+    for statement in statements {
+        database.execute(&statement, &[]).await.unwrap();
+    }
+    let queue = Arc::new(MemoryQueue::new(None));
+    for uuid in ["u-1", "u-2"] {
+        note(&queue, &count("b", uuid));
+    }
+    let services = Services {
+        php_queue: Some("php".into()),
+        ..services
+    };
+    let (relay, _) = telling(&queue, services);
+    let drained = relay.drain(&relay.ledger, &mut ListState::default()).await;
+    assert_eq!((drained, left_in(&queue)), (DrainStatus::All, 0));
+    assert_eq!(row_of(&database).await, (3, failed));
+    let jobs = queue.look(&"php".into(), Place::Pending, 0, 9).await;
+    let jobs = jobs.unwrap();
+    let counts = |uuid: &str| {
+        let texts = jobs.iter().map(|job| String::from_utf8_lossy(job));
+        texts.filter(|text| text.contains(uuid)).count()
+    };
+    assert_eq!((jobs.len(), counts("u-1"), counts("u-2")), (2, 1, 1));
+}
+
 /// The jobs are the last ones of their batch, and no queue with PHP workers is known.
 #[cfg(feature = "sqlite")]
 #[tokio::test]
