@@ -139,10 +139,13 @@ impl FileStore {
 
     pub(super) async fn release(&self, name: &str, owner: &str) -> Result<bool, Error> {
         let (path, owner) = (self.lock_path(name), owner.as_bytes().to_vec());
-        self.blocking(move |inner| match inner.read(&path)? {
-            Some((_, Value::String(holder))) if holder == owner => remove(&path),
-            _ => Ok(false),
-        })
+        self.blocking(
+            move |inner| match inner.held(&path, &Value::String(owner))? {
+                // No other process takes it before it is gone.
+                Some(_locked) => remove(&path),
+                None => Ok(false),
+            },
+        )
         .await
     }
 
@@ -166,14 +169,12 @@ impl FileStore {
         let path = self.lock_path(name);
         let owner = Value::String(owner.as_bytes().to_vec());
         self.blocking(move |inner| {
+            let Some(mut file) = inner.held(&path, &owner)? else {
+                return Ok(false);
+            };
             let end = inner.end((ttl.as_secs() > 0).then_some(ttl));
-            match inner.read(&path)? {
-                Some((_, holder)) if holder == owner => {
-                    inner.write(&path, end, &owner.to_bytes())?;
-                    Ok(true)
-                }
-                _ => Ok(false),
-            }
+            inner.replace(&path, &mut file, end, &owner.to_bytes())?;
+            Ok(true)
         })
         .await
     }
@@ -231,10 +232,13 @@ impl Inner {
         end.filter(|end| *end <= FOREVER).unwrap_or(FOREVER)
     }
 
-    /// Reads a file; an expired file is deleted.
+    /// Reads a file; one that has expired counts as missing.
+    ///
+    /// Laravel deletes it. Here it stays until the key has a new value: another process may have put that in its place
+    /// by now.
     fn read(&self, path: &Path) -> Result<Option<Entry>, Error> {
         let failed = error("read", path);
-        let file = match File::open(path) {
+        let mut file = match File::open(path) {
             Ok(file) => file,
             Err(error)
                 if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
@@ -244,16 +248,29 @@ impl Inner {
             Err(source) => return Err(failed(source)),
         };
         flock(&file, FlockOperation::LockShared).map_err(|errno| failed(errno.into()))?;
+        self.live(path, &mut file)
+    }
+
+    /// What a file contains, unless it has expired.
+    fn live(&self, path: &Path, file: &mut File) -> Result<Option<Entry>, Error> {
         let mut bytes = Vec::new();
-        (&file)
-            .take(LARGEST)
+        file.take(LARGEST)
             .read_to_end(&mut bytes)
-            .map_err(failed)?;
-        // The file is still locked: no process can store a new value that the deletion would remove.
-        match decode(&bytes) {
-            Some((end, _)) if UnixSeconds(end) <= self.clock.now() => remove(path).map(|_| None),
-            entry => Ok(entry),
+            .map_err(error("read", path))?;
+        Ok(decode(&bytes).filter(|(end, _)| UnixSeconds(*end) > self.clock.now()))
+    }
+
+    /// The file of a lock that this owner holds, locked against all other processes; `None` if the owner does not.
+    fn held(&self, path: &Path, owner: &Value) -> Result<Option<File>, Error> {
+        let is_held = |entry: Option<Entry>| entry.is_some_and(|(_, holder)| holder == *owner);
+        // To open a file for writing makes it.
+        if !is_held(self.read(path)?) {
+            return Ok(None);
         }
+        let Some(mut file) = self.open(path, FlockOperation::LockExclusive)? else {
+            return Ok(None);
+        };
+        Ok(is_held(self.live(path, &mut file)?).then_some(file))
     }
 
     /// Opens a file for writing, creates its directories if missing, and locks it by `operation`; `None` if the
@@ -358,13 +375,7 @@ impl Inner {
         let Some(mut file) = self.open(path, FlockOperation::LockExclusive)? else {
             return Ok(by);
         };
-        let mut bytes = Vec::new();
-        (&mut file)
-            .take(LARGEST)
-            .read_to_end(&mut bytes)
-            .map_err(error("read", path))?;
-        let live = decode(&bytes).filter(|(end, _)| UnixSeconds(*end) > self.clock.now());
-        let (end, count) = match live {
+        let (end, count) = match self.live(path, &mut file)? {
             Some((end, Value::Int(count))) => (end, count),
             Some((end, value)) => {
                 let text = value.as_str().and_then(|text| text.trim().parse().ok());
@@ -403,6 +414,64 @@ mod tests {
             "abcdefghiji:1;",
         ] {
             assert_eq!(decode(broken.as_bytes()), None, "{broken}");
+        }
+    }
+
+    /// A store in this directory at this second.
+    fn at(directory: &Path, now: i64) -> FileStore {
+        let options = FileStoreOptions {
+            directory: directory.to_owned(),
+            lock_directory: directory.to_owned(),
+            permission: None,
+            separate_locks: true,
+        };
+        FileStore::new(options, Clock::Fixed(UnixSeconds(now)))
+    }
+
+    /// Two processes whose clocks differ: for one of them the lock of the other has expired.
+    #[tokio::test]
+    async fn a_lock_that_was_taken_over_stays_whatever_others_do_meanwhile() {
+        let directory = tempfile::tempdir().unwrap();
+        let (early, late) = (at(directory.path(), 1000), at(directory.path(), 2000));
+        let ttl = Duration::from_secs(500);
+        for round in 0..600 {
+            early.force_release("lock").await.unwrap();
+            assert!(early.acquire("lock", "a", ttl).await.unwrap());
+            let take = late.acquire("lock", "b", ttl);
+            let taken = match round % 3 {
+                0 => tokio::join!(early.refresh("lock", "a", ttl), take).1,
+                1 => tokio::join!(early.release("lock", "a"), take).1,
+                _ => tokio::join!(late.owner("lock"), late.owner("lock"), take).2,
+            };
+            // It is not taken if the others had locked the file.
+            if taken.unwrap() {
+                let owner = late.owner("lock").await.unwrap();
+                assert_eq!(owner.as_deref(), Some("b"), "round {round}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn only_its_owner_renews_and_frees_a_lock_that_has_not_expired() {
+        let directory = tempfile::tempdir().unwrap();
+        let ttl = Duration::from_secs(500);
+        #[rustfmt::skip]
+        let rows = [
+            // the second, the owner => renewed, freed
+            (1000, "a", true),
+            (1499, "a", true),
+            (1500, "a", false),
+            (1000, "b", false),
+        ];
+        for (now, owner, expected) in rows {
+            let (first, then) = (at(directory.path(), 1000), at(directory.path(), now));
+            first.force_release("lock").await.unwrap();
+            assert!(first.acquire("lock", "a", ttl).await.unwrap());
+            let renewed = then.refresh("lock", owner, ttl).await.unwrap();
+            let freed = then.release("lock", owner).await.unwrap();
+            assert_eq!((renewed, freed), (expected, expected), "{now} {owner}");
+            let left = first.owner("lock").await.unwrap();
+            assert_eq!(left.is_none(), expected, "{now} {owner}");
         }
     }
 
