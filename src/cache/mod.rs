@@ -34,6 +34,8 @@ pub use signal::{Maintenance, Signals, Watched, count_exception, keys};
 pub use stores::{StoreError, Stores};
 pub use value::{float_text, loosely_equal};
 
+use tokio::runtime::Handle;
+
 use crate::connection::LockPlace;
 use crate::php::Value;
 
@@ -68,6 +70,13 @@ impl Cache {
     /// A store that other processes do not see (`array`, `null`).
     pub fn unshared() -> Self {
         Self(Arc::new(Store::Unshared))
+    }
+
+    /// Opens connections to Redis on this runtime from now on ([`Redis::open_on`](crate::connection::Redis::open_on)).
+    pub(crate) fn open_on(&self, runtime: &Handle) {
+        if let Store::Redis(store) = &*self.0 {
+            store.open_on(runtime);
+        }
     }
 
     /// Whether other processes see what is stored.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ::redis::{Script, cmd};
 use futures_util::future::try_join_all;
+use tokio::runtime::Handle;
 
 use super::Error;
 use super::value::{float_text, is_numeric};
@@ -45,6 +46,11 @@ impl RedisStore {
             locks,
             prefix: prefix.into(),
         }
+    }
+
+    pub(super) fn open_on(&self, runtime: &Handle) {
+        self.values.open_on(runtime);
+        self.locks.open_on(runtime);
     }
 
     pub(super) fn address(&self) -> &str {

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use tokio::runtime::Handle;
 
 use super::Cache;
 
@@ -16,6 +18,8 @@ pub struct Stores {
     default: Arc<str>,
     open: Arc<Open>,
     opened: Arc<Mutex<BTreeMap<String, Cache>>>,
+    /// Where their connections are opened, if not where they are needed.
+    runtime: Arc<OnceLock<Handle>>,
 }
 
 impl fmt::Debug for Stores {
@@ -49,7 +53,15 @@ impl Stores {
             default: default.into(),
             open: Arc::new(move |name| open(name).map_err(Into::into)),
             opened: Arc::default(),
+            runtime: Arc::default(),
         }
+    }
+
+    /// Opens connections to Redis on this runtime from now on; only the first one that is given counts.
+    pub(crate) fn open_on(&self, runtime: &Handle) {
+        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = self.runtime.set(runtime.clone());
+        opened.values().for_each(|cache| cache.open_on(runtime));
     }
 
     /// Name of the default store.
@@ -71,6 +83,9 @@ impl Stores {
             name: name.to_owned(),
             source,
         })?;
+        if let Some(runtime) = self.runtime.get() {
+            cache.open_on(runtime);
+        }
         opened.insert(name.to_owned(), cache.clone());
         Ok(cache)
     }

@@ -2,11 +2,14 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, FromRedisValue, Pipeline, RedisResult, Script, ScriptInvocation, Value};
+use redis::{
+    Cmd, FromRedisValue, Pipeline, RedisError, RedisResult, Script, ScriptInvocation, Value,
+};
+use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 
 use super::address::Address;
@@ -249,6 +252,8 @@ struct Inner {
     prefix: String,
     response_timeout: Duration,
     presence: Arc<Presence>,
+    /// Where connections are opened, if not where they are needed.
+    runtime: OnceLock<Handle>,
     current: Mutex<Current>,
 }
 
@@ -338,6 +343,7 @@ impl Node {
             database: options.database,
             prefix: options.prefix.clone(),
             response_timeout: Self::RESPONSE_TIMEOUT,
+            runtime: OnceLock::new(),
             current: Mutex::default(),
         })))
     }
@@ -352,8 +358,14 @@ impl Node {
             prefix: self.0.prefix.clone(),
             response_timeout,
             presence: Arc::clone(&self.0.presence),
+            runtime: OnceLock::new(),
             current: Mutex::default(),
         }))
+    }
+
+    /// Opens connections on this runtime from now on; only the first one that is given counts.
+    pub(super) fn open_on(&self, runtime: &Handle) {
+        let _ = self.0.runtime.set(runtime.clone());
     }
 
     /// Whether both lead to the same database of the same server, judged by their addresses, or by service and
@@ -413,31 +425,54 @@ impl Node {
     }
 
     async fn open(&self, current: &mut Current) -> Result<MultiplexedConnection, Error> {
-        let response_timeout = self.0.response_timeout;
-        let connection = match &self.0.target {
-            Target::Fixed(server) => {
-                let opened = server.open(CONNECT_TIMEOUT, response_timeout).await;
-                opened.map_err(|source| Error::Connect {
-                    address: self.0.address.to_string(),
-                    source,
-                })?
-            }
-            Target::Sentinel(finder) => {
-                let Master { connection, server } = finder.master(response_timeout).await?;
-                current.term = self.0.presence.reached(&server);
-                current.master = Some(server);
-                let presence = &self.0.presence;
-                presence.keep_lookout(|| {
-                    let lookout = Arc::clone(finder).look_out(Arc::downgrade(presence));
-                    tokio::spawn(lookout)
-                });
-                connection
+        let opened = match self.0.runtime.get() {
+            None => self.reach().await,
+            Some(runtime) => {
+                let node = self.clone();
+                let opening = runtime.spawn(async move { node.reach().await });
+                // Its only error of its own is the end of the runtime.
+                let ended = opening.await.map_err(std::io::Error::other);
+                ended.unwrap_or_else(|error| Err(self.unreachable(error.into())))
             }
         };
+        let (connection, master) = opened?;
+        if let Some((server, term)) = master {
+            (current.master, current.term) = (Some(server), term);
+        }
         current.generation += 1;
         current.connection = Some(connection.clone());
         current.opened = Some(Instant::now());
         Ok(connection)
+    }
+
+    /// A new connection to the server, with its name and term if sentinels have named it. The runtime of the caller
+    /// reads and writes for all who use it.
+    async fn reach(&self) -> Result<(MultiplexedConnection, Option<(Arc<str>, u64)>), Error> {
+        let response_timeout = self.0.response_timeout;
+        match &self.0.target {
+            Target::Fixed(server) => {
+                let opened = server.open(CONNECT_TIMEOUT, response_timeout).await;
+                let connection = opened.map_err(|source| self.unreachable(source))?;
+                Ok((connection, None))
+            }
+            Target::Sentinel(finder) => {
+                let Master { connection, server } = finder.master(response_timeout).await?;
+                let presence = &self.0.presence;
+                let term = presence.reached(&server);
+                presence.keep_lookout(|| {
+                    let lookout = Arc::clone(finder).look_out(Arc::downgrade(presence));
+                    tokio::spawn(lookout)
+                });
+                Ok((connection, Some((server, term))))
+            }
+        }
+    }
+
+    fn unreachable(&self, source: RedisError) -> Error {
+        Error::Connect {
+            address: self.0.address.to_string(),
+            source,
+        }
     }
 
     async fn connection(&self) -> Result<Lent, Error> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, FromRedisValue, Pipeline, Script, Value};
+use tokio::runtime::Handle;
 
 use super::Error;
 use super::cluster::Cluster;
@@ -66,6 +67,16 @@ impl Redis {
                 Server::Cluster(Arc::new(cluster.another(response_timeout)))
             }
         })
+    }
+
+    /// Opens connections on this runtime from now on, which reads and writes for all who use them: where nothing is said,
+    /// that is the runtime of the first command, and all others wait while its threads are blocked. Only the first
+    /// runtime that is given counts.
+    pub(crate) fn open_on(&self, runtime: &Handle) {
+        match &self.0 {
+            Server::One(node) => node.open_on(runtime),
+            Server::Cluster(cluster) => cluster.open_on(runtime),
+        }
     }
 
     /// Whether it is a cluster, where a command takes keys of one slot only.

@@ -9,9 +9,10 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -27,6 +28,8 @@ pub struct HeldLocks(Arc<Inner>);
 struct Inner {
     next: AtomicU64,
     keepers: Mutex<HashMap<u64, Keeper>>,
+    /// Where the tasks run, if not where the locks are taken.
+    runtime: OnceLock<Handle>,
 }
 
 /// The two tokens of a lock's task.
@@ -75,6 +78,12 @@ impl Inner {
 }
 
 impl HeldLocks {
+    /// Keeps locks on this runtime from now on: it must be one that no handler can block. Only the first one that is
+    /// given counts.
+    pub(crate) fn keep_on(&self, runtime: &Handle) {
+        let _ = self.0.runtime.set(runtime.clone());
+    }
+
     /// Number of locks, including those about to be freed.
     pub fn len(&self) -> usize {
         self.0.keepers().len()
@@ -134,11 +143,15 @@ impl HeldLocks {
         holds.keepers().push(keeper.clone());
         let (tell, taken) = oneshot::channel();
         let inner = Arc::clone(&self.0);
-        tokio::spawn(async move {
+        let keeping = async move {
             keep(&lock, ttl, tell, &keeper.ended).await;
             inner.keepers().remove(&number);
             keeper.done.cancel();
-        });
+        };
+        match self.0.runtime.get() {
+            Some(runtime) => runtime.spawn(keeping),
+            None => tokio::spawn(keeping),
+        };
         match taken.await {
             Ok(Ok(is_ours)) => Ok(is_ours.then_some(held)),
             Ok(Err(error)) => Err(error),
@@ -302,6 +315,16 @@ mod tests {
     use crate::cache::{Cache, FileStore, FileStoreOptions};
     use crate::time::Clock;
 
+    fn files(directory: &Path) -> Cache {
+        let options = FileStoreOptions {
+            directory: directory.to_owned(),
+            lock_directory: directory.to_owned(),
+            permission: None,
+            separate_locks: true,
+        };
+        Cache::file(FileStore::new(options, Clock::System))
+    }
+
     /// The only file below a directory.
     fn only_file(directory: &Path) -> PathBuf {
         let entry = std::fs::read_dir(directory).unwrap().next().unwrap();
@@ -313,17 +336,37 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_lock_is_kept_where_no_handler_blocks_its_task() {
+        let runtime = || {
+            let mut builder = tokio::runtime::Builder::new_multi_thread();
+            builder.worker_threads(1).enable_all().build().unwrap()
+        };
+        let (jobs, overseer) = (runtime(), runtime());
+        let directory = tempfile::tempdir().unwrap();
+        let lock = files(directory.path()).lock("lock", "me", Duration::ZERO);
+        let (locks, holds) = (HeldLocks::default(), Holds::default());
+        locks.keep_on(overseer.handle());
+        let taken = jobs.block_on(locks.take(lock.clone(), Duration::ZERO, &holds));
+        let (gate, waits) = std::sync::mpsc::channel::<()>();
+        let (tell, started) = std::sync::mpsc::channel();
+        jobs.spawn(async move {
+            tell.send(()).unwrap();
+            // Ends with an error once the other end is dropped.
+            let _ = waits.recv();
+        });
+        started.recv().unwrap();
+        drop(taken.unwrap().unwrap());
+        let left = overseer.block_on(locks.free_all(Duration::from_secs(20)));
+        let owner = overseer.block_on(lock.current_owner()).unwrap();
+        drop(gate);
+        assert_eq!((left, owner), (0, None));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_lock_that_never_expires_is_freed_however_long_its_store_was_away() {
         let directory = tempfile::tempdir().unwrap();
-        let options = FileStoreOptions {
-            directory: directory.path().to_owned(),
-            lock_directory: directory.path().to_owned(),
-            permission: None,
-            separate_locks: true,
-        };
-        let cache = Cache::file(FileStore::new(options, Clock::System));
-        let lock = cache.lock("lock", "me", Duration::ZERO);
+        let lock = files(directory.path()).lock("lock", "me", Duration::ZERO);
         let (locks, holds) = (HeldLocks::default(), Holds::default());
         let held = locks.take(lock.clone(), Duration::ZERO, &holds).await;
         let held = held.unwrap().unwrap();

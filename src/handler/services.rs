@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
+
 use super::hold::HeldLocks;
 use super::hooks::Hooks;
 use super::limiter::Limiter;
@@ -188,6 +190,22 @@ impl MiddlewareServices {
 }
 
 impl Services {
+    /// Keeps the locks of running jobs on this runtime, which no handler can block, and opens there what connections to
+    /// Redis jobs share.
+    pub(crate) fn oversee(&self, overseer: &Handle) {
+        let middleware = &self.middleware;
+        middleware.held.keep_on(overseer);
+        if let Some(stores) = &self.stores {
+            stores.open_on(overseer);
+        }
+        for cache in [&middleware.cache, &middleware.limiter_cache] {
+            cache.iter().for_each(|cache| cache.open_on(overseer));
+        }
+        for redis in middleware.redis.values().flatten() {
+            redis.open_on(overseer);
+        }
+    }
+
     /// Puts what a connection's driver adds into a payload: Redis an id and the number of attempts, and Horizon its own
     /// fields, which stay away from other drivers. Returns the job's id.
     pub(crate) fn add_driver_fields(&self, connection: &str, payload: &mut NewPayload) -> JobId {

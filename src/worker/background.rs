@@ -154,11 +154,13 @@ impl Background {
     }
 }
 
-/// Starts the tasks that renew reservations and watch handlers, on the overseer's runtime if there is one.
+/// Starts the tasks that renew reservations and watch handlers, on the overseer's runtime if there is one; the locks of
+/// jobs are kept there, too.
 fn start_watching(premises: &Premises<'_>) -> JoinSet<()> {
     let Premises {
         options,
         control,
+        services,
         running,
         renewals,
         turns,
@@ -171,6 +173,7 @@ fn start_watching(premises: &Premises<'_>) -> JoinSet<()> {
         helpers.spawn(renewing);
         return helpers;
     };
+    services.oversee(overseer);
     helpers.spawn_on(renewing, overseer);
     let mut runtimes = vec![Handle::current()];
     runtimes.extend(threads.clone());

@@ -348,6 +348,52 @@ async fn the_lock_of_a_blocking_function_is_held_until_it_returns() {
     .unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_lock_is_renewed_while_a_handler_blocks_the_runtime_of_the_jobs() {
+    let mut store = Store::start();
+    let limit = |_: &Value| {
+        Ok(vec![Limit {
+            max: 100,
+            per: Duration::from_secs(3600),
+            by: String::new(),
+        }])
+    };
+    let limiters = &mut store.services.middleware.limiters;
+    limiters.insert("all".into(), Limiter::new(limit));
+    let (go, gone) = std::sync::mpsc::channel::<()>();
+    let gone = Mutex::new(gone);
+    let handler = handler::function(move |_: IgnoredAny, _: JobContext| {
+        // It keeps its thread until the test lets it go on.
+        let _ = gone.lock().unwrap().recv();
+        std::future::ready(Ok::<(), BoxError>(()))
+    });
+    // The limiter is the first that needs the connection, which the lock shares.
+    let handler = handler.with_middleware(RateLimited::new("all"));
+    let handler = handler.with_middleware(overlap().expires_after(Duration::from_secs(4)));
+    let mut overseer = tokio::runtime::Builder::new_multi_thread();
+    let overseer = overseer.worker_threads(1).enable_all().build().unwrap();
+    let queue = Arc::new(MemoryQueue::new(Some(Duration::from_secs(90))));
+    queue.push(&queue_name(), &[payload(1, &[])]).await.unwrap();
+    let worker = Worker::new(queue, router(handler), options(SOON))
+        .with_services(store.services.clone())
+        .with_overseer(overseer.handle().clone());
+    let working = tokio::spawn(async move { worker.run(&Control::new()).await });
+    let mut least = i64::MAX;
+    eventually("the lock is renewed", SOON, || {
+        let key = b"p:laravel-queue-overlap:App\\Jobs\\A:k";
+        let left: i64 = store.server.query(&[b"PTTL", key]);
+        let is_renewed = left > least;
+        if left > 0 {
+            least = least.min(left);
+        }
+        is_renewed.then_some(())
+    });
+    go.send(()).unwrap();
+    assert_eq!(working.await.unwrap().jobs_processed, 1);
+    overseer.shutdown_background();
+    assert!(!store.is_locked(), "{:?}", store.keys());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_of_a_process_frees_what_is_still_held() {
     let store = Store::start();

@@ -16,12 +16,13 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared, join_all};
 use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, Script, ServerErrorKind, Value};
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::Error;
@@ -43,6 +44,8 @@ pub(super) struct Cluster {
     name: String,
     response_timeout: Duration,
     nodes: Arc<Nodes>,
+    /// Where connections are opened, if not where they are needed.
+    runtime: OnceLock<Handle>,
     /// Whether a connection was lost since the nodes were asked for their slots.
     is_stale: AtomicBool,
     /// Slots for which a command has waited in vain.
@@ -145,6 +148,7 @@ impl Cluster {
             name,
             response_timeout,
             nodes,
+            runtime: OnceLock::new(),
             is_stale: AtomicBool::new(false),
             unserved: Mutex::default(),
             knocks: Mutex::default(),
@@ -158,6 +162,11 @@ impl Cluster {
             self.name.clone(),
             response_timeout,
         )
+    }
+
+    /// Opens connections to nodes that were not needed yet on this runtime; only the first one that is given counts.
+    pub(super) fn open_on(&self, runtime: &Handle) {
+        let _ = self.runtime.set(runtime.clone());
     }
 
     pub(super) fn name(&self) -> &str {
@@ -186,6 +195,9 @@ impl Cluster {
             return Ok(node.clone());
         }
         let node = self.topology.node(address)?.another(self.response_timeout);
+        if let Some(runtime) = self.runtime.get() {
+            node.open_on(runtime);
+        }
         nodes.insert(address.clone(), node.clone());
         Ok(node)
     }
