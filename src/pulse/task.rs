@@ -12,7 +12,7 @@ use super::rows::{Rows, Unwritten, sql_error, write};
 use crate::connection::{self, Database, SqlError};
 use crate::queue::ConnectionName;
 use crate::shown::with_causes;
-use crate::task::{BackgroundTask, Losses};
+use crate::task::{BackgroundTask, Losses, too_late};
 use crate::time::Micros;
 
 /// How often entries are written: the cards look every five seconds.
@@ -85,6 +85,20 @@ struct Writer {
 
 impl Writer {
     async fn run(mut self, last: CancellationToken) {
+        // A flush can wait for a table that is locked, also one that began before the worker was told to end.
+        tokio::select! {
+            () = self.write_until(&last) => {}
+            () = too_late(&last, LAST) => {
+                tracing::warn!("Pulse's last entries were not written: its database does not answer");
+            }
+        }
+        let unwritten = self.recorder.take();
+        self.lost(self.under_way + unwritten.len() + unwritten.dropped);
+        self.database.close().await;
+    }
+
+    /// Writes until `last` is cancelled, and then what is left.
+    async fn write_until(&mut self, last: &CancellationToken) {
         let mut ticks = tokio::time::interval(FLUSH);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -94,12 +108,7 @@ impl Writer {
                 _ = ticks.tick() => self.flush().await,
             }
         }
-        if tokio::time::timeout(LAST, self.flush()).await.is_err() {
-            tracing::warn!("Pulse's last entries were not written: its database does not answer");
-        }
-        let unwritten = self.recorder.take();
-        self.lost(self.under_way + unwritten.len() + unwritten.dropped);
-        self.database.close().await;
+        self.flush().await;
     }
 
     fn lost(&self, entries: u64) {

@@ -3,19 +3,20 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use artisand::connection::{Database, DatabaseKind, DatabaseOptions};
 use artisand::payload::Payload;
 use artisand::pulse::{
-    Happened, Limit, PulseOptions, PulseRecorder, RecorderOptions, Rows, SlowJobs, write,
+    Happened, Limit, Pulse, PulseOptions, PulseRecorder, RecorderOptions, Rows, SlowJobs, write,
 };
 use artisand::queue::QueueName;
 use serde_json::{Value, json};
 
 use crate::harness::fixtures::project;
 use crate::harness::jobs_table::JobsTable;
-use crate::harness::process::{ManagedChild, artisand};
+use crate::harness::process::{ManagedChild, artisand, until};
 use crate::harness::redis::RedisServer;
 use crate::harness::stores::Kind;
 
@@ -124,7 +125,7 @@ fn normal(rows: &Value) -> Value {
     json!(tables)
 }
 
-fn recorder(told: &Value) -> PulseRecorder {
+fn options(told: &Value) -> PulseOptions {
     let recorder = |name: &str| {
         let settings = &told["recorders"][name];
         let ignore = settings["ignore"].as_array().unwrap().iter();
@@ -135,7 +136,7 @@ fn recorder(told: &Value) -> PulseRecorder {
                 .collect(),
         }
     };
-    let options = PulseOptions {
+    PulseOptions {
         database: DatabaseOptions::new("app", DatabaseKind::Sqlite),
         queues: Some(recorder("Queues")),
         slow_jobs: Some(SlowJobs {
@@ -146,8 +147,11 @@ fn recorder(told: &Value) -> PulseRecorder {
         exceptions: Some(recorder("Exceptions")),
         has_location: false,
         doubts: Vec::new(),
-    };
-    PulseRecorder::new(options, "redis".into())
+    }
+}
+
+fn recorder(told: &Value) -> PulseRecorder {
+    PulseRecorder::new(options(told), "redis".into())
 }
 
 /// The whole seconds of a moment.
@@ -304,6 +308,46 @@ async fn several_writers_on_mariadb_add_up() {
 #[tokio::test]
 async fn several_writers_on_postgres_add_up() {
     several_writers_add_up(Kind::Postgres).await;
+}
+
+/// A flush that waits for the table when the worker is told to end must not keep it as long as the lock lasts.
+#[tokio::test]
+async fn a_table_that_stays_locked_holds_up_no_stop() {
+    let table = JobsTable::create(Kind::Postgres).await;
+    let database = table.database();
+    create_tables(&database, "").await;
+    let mut locking = database.begin().await.unwrap();
+    let lock = "lock table \"pulse_aggregates\"";
+    locking.execute(lock, &[]).await.unwrap();
+
+    let mut options = options(&read("jobs.json"));
+    options.database = table.options().clone();
+    let lost = Arc::new(AtomicU64::new(0));
+    let losses = {
+        let lost = Arc::clone(&lost);
+        Arc::new(move |entries| {
+            lost.fetch_add(entries, Ordering::Relaxed);
+        })
+    };
+    let runtime = tokio::runtime::Handle::current();
+    let pulse = Pulse::start(options, "redis".into(), losses, &runtime).unwrap();
+    let payload = json!({"uuid": "a", "displayName": "App\\Jobs\\A", "job": "A@b", "attempts": 0});
+    let payload = Payload::parse(payload.to_string().as_bytes()).unwrap();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let queue = QueueName::from("default");
+    // The task of the entries, on this thread, first runs when this one waits: the entry is written at once.
+    (pulse.recorder()).count(&payload, &queue, Happened::Queued, || now.as_secs());
+    until("the flush waits for the table", SOON, async || {
+        let waits = "select 'x' from pg_locks where not granted and relation = 'pulse_aggregates'::regclass \
+             and database = (select oid from pg_database where datname = current_database())";
+        !database.rows(waits, &[]).await.unwrap().is_empty()
+    })
+    .await;
+
+    let finished = tokio::time::timeout(Duration::from_secs(20), pulse.finish()).await;
+    finished.expect("the worker waits for the lock");
+    assert_eq!(lost.load(Ordering::Relaxed), 1);
+    drop(locking);
 }
 
 /// An app with Pulse: a manifest, a Redis and a database, and handlers that are shell scripts.

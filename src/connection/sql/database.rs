@@ -30,6 +30,8 @@ impl fmt::Debug for Database {
 
 /// How long one statement may take: a server that hangs must not hold up later work.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the end of all connections is waited for: one whose statement was given up is busy until that ends.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Database {
     /// Prepares a pool; nothing is opened yet.
@@ -204,9 +206,9 @@ impl Database {
         }
     }
 
-    /// Closes all connections.
+    /// Closes all connections; those that a statement keeps busy beyond a second end by themselves.
     pub async fn close(&self) {
-        self.0.pool.close().await;
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.0.pool.close()).await;
     }
 
     async fn finish<T>(

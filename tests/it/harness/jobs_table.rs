@@ -40,6 +40,11 @@ impl JobsTable {
         }
     }
 
+    /// Where the database is.
+    pub(crate) fn options(&self) -> &DatabaseOptions {
+        &self.options
+    }
+
     /// A connection of another program.
     pub(crate) fn database(&self) -> Database {
         Database::new(&self.options).unwrap()
