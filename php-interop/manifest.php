@@ -2093,6 +2093,15 @@ class Exporter
             }
         }
 
+        // The first pattern that matches counts, and only a list keeps its order in JSON.
+        $slow = 'Laravel\Pulse\Recorders\SlowJobs';
+        if (isset($packages['pulse']['recorders'][$slow]['threshold'])) {
+            $threshold = $packages['pulse']['recorders'][$slow]['threshold'];
+            $packages['pulse']['recorders'][$slow]['threshold'] = is_array($threshold)
+                ? array_map(null, array_keys($threshold), array_values($threshold))
+                : $threshold;
+        }
+
         return $this->plain($packages);
     }
 

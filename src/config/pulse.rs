@@ -54,9 +54,10 @@ impl Laravel {
         let connection = self.text(&["pulse", "storage", "database", "connection"])?;
         let mut doubts = Vec::new();
         let mut readable = |name: &str, error: PhpPatternError| {
-            doubts.push(format!(
+            let doubt = format!(
                 "{error}, so that the recorder {name} writes nothing for jobs that run here"
-            ));
+            );
+            doubts.push((doubt, "write the pattern without that"));
         };
         let slow_jobs = match self.recorder("SlowJobs")? {
             Some(settings) => (recorder(settings)
@@ -79,6 +80,10 @@ impl Laravel {
             None => None,
         };
         let location = settings.and_then(|settings| settings.get("location"));
+        if slow_jobs.as_ref().is_some_and(|slow| slow.is_order_lost) {
+            let doubt = "the manifest does not tell the order of Pulse's thresholds: where several match a job's name, the longest counts";
+            doubts.push((doubt.to_owned(), "write it anew: `artisand manifest`"));
+        }
         let options = PulseOptions {
             database: crate::connection::DatabaseOptions {
                 connections: 1,
@@ -132,24 +137,39 @@ fn slow_jobs(settings: &Value, recorder: RecorderOptions) -> Result<SlowJobs, Ph
         u64::try_from(limit.as_millis()).ok()
     };
     let threshold = settings.get("threshold");
-    let Some(Value::Object(by_pattern)) = threshold else {
-        return Ok(SlowJobs {
-            recorder,
-            limits: Vec::new(),
-            otherwise: threshold.and_then(milliseconds).unwrap_or(DEFAULT),
-        });
+    let pairs: Vec<(&str, &Value)> = match threshold {
+        Some(Value::Array(pairs)) => (pairs.iter())
+            .filter_map(|pair| Some((pair.get(0)?.as_str().unwrap_or_default(), pair.get(1)?)))
+            .collect(),
+        Some(Value::Object(pairs)) => (pairs.iter())
+            .map(|(name, value)| (name.as_str(), value))
+            .collect(),
+        _ => (threshold.iter())
+            .map(|value| ("default", *value))
+            .collect(),
     };
-    let named = by_pattern.iter().filter(|(name, _)| *name != "default");
-    let limit = |(name, value): (&String, &Value)| {
-        Ok(Limit {
-            name: name.parse()?,
-            milliseconds: milliseconds(value).unwrap_or(DEFAULT),
-        })
-    };
+    let (mut limits, mut otherwise) = (Vec::new(), DEFAULT);
+    for (name, value) in pairs {
+        let milliseconds = milliseconds(value).unwrap_or(DEFAULT);
+        if name == "default" {
+            otherwise = milliseconds;
+        } else {
+            let name = name.parse()?;
+            limits.push(Limit { name, milliseconds });
+        }
+    }
+    // A manifest of an older version has no order. With the longest first, no job is slow that is not in PHP.
+    let mut is_order_lost = threshold.is_some_and(Value::is_object);
+    if is_order_lost {
+        limits.sort_by_key(|limit| std::cmp::Reverse(limit.milliseconds));
+        let ends = limits.first().zip(limits.last());
+        is_order_lost = ends.is_some_and(|(most, least)| most.milliseconds != least.milliseconds);
+    }
     Ok(SlowJobs {
         recorder,
-        limits: named.map(limit).collect::<Result<_, _>>()?,
-        otherwise: (by_pattern.get("default").and_then(milliseconds)).unwrap_or(DEFAULT),
+        limits,
+        otherwise,
+        is_order_lost,
     })
 }
 
@@ -169,5 +189,40 @@ fn number(value: &Value) -> Option<f64> {
         Value::Number(number) => number.as_f64(),
         Value::String(text) => text.trim().parse().ok(),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_first_pattern_that_matches_says_when_a_job_is_slow() {
+        let (reports, jobs) = ("#^App.Jobs.Report#", "#Jobs#");
+        #[rustfmt::skip]
+        let rows = [
+            // In the order of the app, which is not that of the alphabet.
+            (json!([[reports, 60_000], [jobs, 5000], ["default", 2000]]), 60_000, 2000, false),
+            (json!([[jobs, "5000"], [reports, 60_000]]), 5000, 1000, false),
+            // A manifest of an older version.
+            (json!({jobs: 5000, reports: 60_000, "default": 2000}), 60_000, 2000, true),
+            (json!({jobs: 60_000, reports: 5000}), 60_000, 1000, true),
+            (json!({jobs: 5000, reports: 5000}), 5000, 1000, false),
+            (json!(3000), 3000, 3000, false), (json!("3000"), 3000, 3000, false),
+            (json!([]), 1000, 1000, false), (json!(null), 1000, 1000, false),
+        ];
+        for (threshold, of_report, of_other, is_order_lost) in rows {
+            let settings = json!({"threshold": threshold});
+            let slow = slow_jobs(&settings, RecorderOptions::default()).unwrap();
+            let limits = ["App\\Jobs\\ReportA", "Mail"].map(|name| slow.limit(name));
+            assert_eq!(limits, [of_report, of_other], "{settings}");
+            assert_eq!(slow.is_order_lost, is_order_lost, "{settings}");
+        }
+        for name in [json!("/(?<!a)b/"), json!(7)] {
+            let settings = json!({"threshold": [[name, 1]]});
+            assert!(slow_jobs(&settings, RecorderOptions::default()).is_err());
+        }
     }
 }

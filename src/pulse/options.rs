@@ -19,8 +19,8 @@ pub struct PulseOptions {
     pub exceptions: Option<RecorderOptions>,
     /// Whether an exception is shown with its place.
     pub has_location: bool,
-    /// Why recorders are off that PHP has on, one sentence each.
-    pub doubts: Vec<String>,
+    /// Why recorders are off that PHP has on, or write less; each with what would help.
+    pub doubts: Vec<(String, &'static str)>,
 }
 
 /// Settings that all recorders have.
@@ -41,6 +41,8 @@ pub struct SlowJobs {
     pub limits: Vec<Limit>,
     /// The same for all other jobs.
     pub otherwise: u64,
+    /// Whether the order of the limits is not the app's, which is not known.
+    pub is_order_lost: bool,
 }
 
 /// From how many milliseconds a job with a name like this counts as slow.
@@ -84,7 +86,7 @@ impl RecorderOptions {
 
 impl SlowJobs {
     /// From how many milliseconds a job of this name counts as slow.
-    pub(super) fn limit(&self, name: &str) -> u64 {
+    pub(crate) fn limit(&self, name: &str) -> u64 {
         let mut limits = self.limits.iter();
         let found = limits.find(|limit| limit.name.matches(name));
         found.map_or(self.otherwise, |limit| limit.milliseconds)
@@ -152,6 +154,7 @@ mod tests {
                 limit("#Jobs#", 5000),
             ],
             otherwise: 1000,
+            is_order_lost: false,
         };
         for (name, expected) in [
             ("App\\Jobs\\Reports\\A", 60_000),

@@ -262,6 +262,7 @@ mod tests {
                 recorder: RecorderOptions::default(),
                 limits: Vec::new(),
                 otherwise: 1000,
+                is_order_lost: false,
             }),
             exceptions: Some(RecorderOptions::default()),
             has_location: true,

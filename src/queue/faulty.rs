@@ -117,7 +117,8 @@ impl Server {
         self.caught.lock().unwrap().extend(taken);
     }
 
-    /// Says what happens to the next calls: `pop`, `settle`, `renew`, `wait`, `push_once` or `ping`.
+    /// Says what happens to the next calls: `pop`, `settle`, `renew`, `wait`, `push_once`, `sizes` or
+    /// `ping`.
     pub(crate) fn next(&self, what: &'static str, faults: impl IntoIterator<Item = Option<Fault>>) {
         let mut next = self.next.lock().unwrap();
         next.entry(what).or_default().extend(faults);
@@ -365,7 +366,8 @@ impl Queue for Server {
     }
 
     fn sizes<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, Sizes> {
-        Queue::sizes(&*self.jobs, queue)
+        let fault = self.note("sizes", 0);
+        Box::pin(faulty(fault, Queue::sizes(&*self.jobs, queue)))
     }
 
     fn look<'a>(

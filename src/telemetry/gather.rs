@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -15,13 +15,15 @@ use crate::process::pool::Pool;
 use crate::queue::{
     ConnectionName, Driver, Due, Error, Ledger, Queue, QueueName, Sizes, Spool, first_waiting,
 };
+use crate::shown::with_causes;
 use crate::telemetry::jobs::unix_seconds;
 use crate::time::Clock;
 
 /// How long an answer of the server counts as new, however often it is asked for.
 const FRESH: Duration = Duration::from_secs(1);
-/// How long the server may take to answer.
+/// How long the server may take to answer, and to answer a probe.
 const PATIENCE: Duration = Duration::from_secs(3);
+const PING: Duration = Duration::from_secs(2);
 
 /// Where figures come from once the worker has started.
 #[derive(Debug)]
@@ -45,20 +47,20 @@ pub struct Sources {
     /// What was last read of them.
     pub(super) failed_read: Mutex<FailedRead>,
     /// What was last read of the server.
-    read: Mutex<Option<(Instant, QueueReports)>>,
+    read: Mutex<Option<(Instant, Arc<Backlog>)>>,
 }
 
-/// What the server said, or why it said nothing.
-type QueueReports = Result<Arc<Backlog>, String>;
-
-/// What the server keeps.
+/// What the server keeps, as far as it can be read: one part that does not answer hides no other.
 #[derive(Debug)]
 pub(super) struct Backlog {
-    pub(super) queues: Vec<QueueBacklog>,
+    /// Why the server does not answer.
+    pub(super) problem: Option<String>,
+    /// The worker's queues, in order, each with why it cannot be read.
+    pub(super) queues: Vec<Result<QueueBacklog, String>>,
     /// Records of failed jobs on their way to the app's store.
-    pub(super) failed_jobs: u64,
+    pub(super) failed_jobs: Option<u64>,
     /// Follow-ups of ended jobs that are still to be done.
-    pub(super) follow_ups: u64,
+    pub(super) follow_ups: Option<u64>,
 }
 
 /// What one queue holds.
@@ -107,35 +109,57 @@ impl Sources {
         *self.failed_read.lock().await = None;
     }
 
-    /// What the server keeps, at most a second old; the error says why it cannot be told.
-    pub(super) async fn backlog(&self) -> QueueReports {
+    /// What the server keeps, at most a second old.
+    pub(super) async fn backlog(&self) -> Arc<Backlog> {
         let mut read = self.read.lock().await;
         if let Some((at, known)) = &*read
             && at.elapsed() < FRESH
         {
-            return known.clone();
+            return Arc::clone(known);
         }
-        let asked = tokio::time::timeout(PATIENCE, self.ask()).await;
-        let told = match asked {
-            Ok(Ok(backlog)) => Ok(Arc::new(backlog)),
-            Ok(Err(error)) => Err(crate::shown::with_causes(&error)),
-            Err(_) => Err(format!("no answer within {PATIENCE:?}")),
-        };
-        *read = Some((Instant::now(), told.clone()));
+        let told = Arc::new(self.ask().await);
+        *read = Some((Instant::now(), Arc::clone(&told)));
         told
     }
 
-    async fn ask(&self) -> Result<Backlog, Error> {
+    async fn ask(&self) -> Backlog {
         let queues = self.queues.iter().map(|queue| self.ask_queue(queue));
-        Ok(Backlog {
-            queues: try_join_all(queues).await?,
-            failed_jobs: self.ledger.length(Spool::FailedJobs).await?,
-            follow_ups: self.ledger.length(Spool::FollowUps).await?,
-        })
+        let (pinged, queues, failed_jobs, follow_ups) = tokio::join!(
+            self.ping(),
+            join_all(queues),
+            self.length(Spool::FailedJobs),
+            self.length(Spool::FollowUps),
+        );
+        // A server that is not asked for life (SQS) is known by its queues.
+        let silent = || {
+            let mut problems = queues.iter().map(|queue| queue.as_ref().err());
+            let first = problems.next()??;
+            problems.all(|problem| problem.is_some()).then(|| first.clone())
+        };
+        Backlog {
+            problem: pinged.err().or_else(silent),
+            queues,
+            failed_jobs,
+            follow_ups,
+        }
     }
 
-    /// Asks about one queue.
-    pub(super) async fn ask_queue(&self, queue: &QueueName) -> Result<QueueBacklog, Error> {
+    /// Whether the server answers a probe; the error says why it does not.
+    pub(super) async fn ping(&self) -> Result<(), String> {
+        within(PING, self.queue.ping()).await
+    }
+
+    /// The length of one of artisand's own lists, if it can be read.
+    pub(super) async fn length(&self, spool: Spool) -> Option<u64> {
+        within(PATIENCE, self.ledger.length(spool)).await.ok()
+    }
+
+    /// Asks about one queue; the error says why it cannot be read.
+    pub(super) async fn ask_queue(&self, queue: &QueueName) -> Result<QueueBacklog, String> {
+        within(PATIENCE, self.read_queue(queue)).await
+    }
+
+    async fn read_queue(&self, queue: &QueueName) -> Result<QueueBacklog, Error> {
         let sizes = self.queue.sizes(queue).await?;
         let due = self.queue.due(queue, Clock::System.now()).await?;
         let head = first_waiting(&*self.queue, queue).await?;
@@ -150,10 +174,22 @@ impl Sources {
     }
 }
 
+/// An answer, or why there is none within this time.
+async fn within<T, E: std::error::Error + 'static>(
+    patience: Duration,
+    asked: impl Future<Output = Result<T, E>>,
+) -> Result<T, String> {
+    match tokio::time::timeout(patience, asked).await {
+        Ok(answer) => answer.map_err(|error| with_causes(&error)),
+        Err(_) => Err(format!("no answer within {patience:?}")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::queue::MemoryQueue;
+    use crate::queue::faulty::{Fault, Server};
     use crate::time::UnixSeconds;
 
     #[tokio::test]
@@ -173,8 +209,9 @@ mod tests {
             queue.later(&name, due, &job(id)).await.unwrap();
         }
         let sources = Sources::new(queue.clone(), "redis".into(), vec![name]);
-        let backlog = sources.backlog().await.unwrap();
-        let counted = backlog.queues[0].states();
+        let backlog = sources.backlog().await;
+        let queue = backlog.queues[0].as_ref().unwrap();
+        let counted = queue.states();
         let expected = [
             ("pending", 2),
             ("delayed", 2),
@@ -183,6 +220,34 @@ mod tests {
             ("expired", 0),
         ];
         assert_eq!(counted, expected);
-        assert!(backlog.queues[0].oldest.unwrap() > 1e8);
+        assert!(queue.oldest.unwrap() > 1e8);
+        assert_eq!((backlog.failed_jobs, backlog.follow_ups), (Some(0), Some(0)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_does_not_answer_hides_nothing_else() {
+        use Fault::{Away, Hangs};
+        // What happens to the ping and to the two queues, and whether the server counts as one that answers.
+        let rows = [
+            (None, [None, None], true),
+            (None, [Some(Away), None], true),
+            (None, [None, Some(Hangs)], true),
+            (None, [Some(Hangs), Some(Away)], false),
+            (Some(Away), [None, None], false),
+        ];
+        for (ping, queues, is_up) in rows {
+            let server = Server::new();
+            server.next("ping", [ping]);
+            server.next("sizes", queues);
+            let ledger = Arc::new(MemoryQueue::new(None));
+            let names = vec!["high".into(), "low".into()];
+            let mut sources = Sources::new(ledger, "redis".into(), names);
+            sources.queue = server;
+            let backlog = sources.backlog().await;
+            let are_read: Vec<_> = backlog.queues.iter().map(Result::is_ok).collect();
+            assert_eq!(are_read, queues.map(|fault| fault.is_none()), "{backlog:?}");
+            assert_eq!(backlog.problem.is_none(), is_up, "{backlog:?}");
+            assert_eq!(backlog.follow_ups, Some(0));
+        }
     }
 }

@@ -26,7 +26,7 @@ const MOST_CHARTS: usize = 20;
 const MOST_CLASSES: usize = 30;
 const MOST_WORKERS: usize = 100;
 const MOST_RUNNING: usize = 100;
-/// How long the servers may take together.
+/// How long the server may take to list the workers.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// All of it.
@@ -211,20 +211,15 @@ impl Overview {
                 .map_err(|problem| problems.push(problem))
                 .ok(),
         };
-        let spools =
-            [Spool::FailedJobs, Spool::FollowUps].map(|spool| sources.ledger.length(spool));
-        let spools = tokio::time::timeout(PATIENCE, join_all(spools)).await;
-        let spools: Vec<_> = spools
-            .unwrap_or_default()
-            .into_iter()
-            .map(Result::ok)
-            .collect();
-        let spool = |at: usize| spools.get(at).copied().flatten();
+        let spools = tokio::join!(
+            sources.length(Spool::FailedJobs),
+            sources.length(Spool::FollowUps)
+        );
         let mut overview = Self::of(&workers, told, sizes);
         overview.is_writable = is_writable;
         overview.connection = sources.connection.to_string();
         overview.are_workers_listed = sources.ledger.keeps_heartbeats();
-        (overview.failed_spool, overview.follow_ups) = (spool(0), spool(1));
+        (overview.failed_spool, overview.follow_ups) = spools;
         (overview.problems, overview.failed) = (problems, failed);
         overview
     }
@@ -392,18 +387,14 @@ async fn sizes(
         .take(MOST_QUEUES)
         .collect();
     let asked = names.iter().map(|queue| sources.ask_queue(queue));
-    let Ok(answers) = tokio::time::timeout(PATIENCE, join_all(asked)).await else {
-        problems.push(format!("queues: no answer within {PATIENCE:?}"));
-        return BTreeMap::new();
-    };
     let mut known = BTreeMap::new();
-    for answer in answers {
+    for answer in join_all(asked).await {
         match answer {
             Ok(backlog) => {
                 let place = (connection.to_owned(), backlog.queue.to_string());
                 known.insert(place, QueueSizes::of(&backlog));
             }
-            Err(error) => problems.push(format!("queues: {}", with_causes(&error))),
+            Err(problem) => problems.push(format!("queues: {problem}")),
         }
     }
     // A server that is away says the same for each queue.

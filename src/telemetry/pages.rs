@@ -15,20 +15,18 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::board::Board;
-use super::gather::{Backlog, Sources};
+use super::gather::{Backlog, QueueBacklog, Sources};
 use super::guard::PageOptions;
 use super::jobs::{JobFigures, Moment, QueueLabels};
 use super::orders::Orders;
 use super::process::ProcessFigures;
 use crate::outbox::hand_over::shown_name;
 use crate::payload::JobUuid;
-use crate::shown::with_causes;
+use crate::queue::QueueName;
 use crate::worker::Control;
 
 /// How long the worker's loop may not come round, in addition to `--sleep`.
 const SILENCE: Duration = Duration::from_secs(30);
-/// How long Redis may take to answer a probe.
-const PING: Duration = Duration::from_secs(2);
 /// Most running jobs that are listed.
 const MOST_LISTED: usize = 1000;
 
@@ -253,11 +251,7 @@ impl Telemetry {
         } else {
             Ok(())
         };
-        let redis = match tokio::time::timeout(PING, sources.queue.ping()).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(with_causes(&error)),
-            Err(_) => Err(format!("no answer within {PING:?}")),
-        };
+        let redis = sources.ping().await;
         let mut checks = BTreeMap::from([("worker", worker), ("redis", redis)]);
         if let Some(pool) = &sources.pool {
             checks.insert("php", pool.problem().map_or(Ok(()), Err));
@@ -279,7 +273,7 @@ impl Telemetry {
 
     async fn metrics(&self) -> Page {
         let backlog = match self.0.sources.get() {
-            Some(sources) => sources.backlog().await.ok(),
+            Some(sources) => Some(sources.backlog().await),
             None => None,
         };
         let moment = self.0.jobs.now();
@@ -305,7 +299,8 @@ impl Telemetry {
     fn set_gauges(&self, backlog: Option<&Backlog>, moment: &Moment) {
         let gauges = &self.0.gauges;
         gauges.process.read();
-        gauges.redis_up.set(backlog.is_some().into());
+        let is_up = backlog.is_some_and(|backlog| backlog.problem.is_none());
+        gauges.redis_up.set(is_up.into());
         for family in [&gauges.paused, &gauges.quarantine, &gauges.running] {
             family.clear();
         }
@@ -336,7 +331,8 @@ impl Telemetry {
             let longest = longest.unwrap_or_default().as_secs_f64();
             gauges.longest.get_or_create(&labels(queue)).set(longest);
         }
-        for queue in backlog.iter().flat_map(|backlog| &backlog.queues) {
+        let queues = backlog.iter().flat_map(|backlog| &backlog.queues);
+        for queue in queues.flatten() {
             for (state, jobs) in queue.states() {
                 let QueueLabels { connection, queue } = labels(&queue.queue);
                 let labels = StateLabels {
@@ -357,9 +353,11 @@ impl Telemetry {
                 gauges.oldest.get_or_create(&labels).set(0.0);
             }
         }
-        if let Some(backlog) = backlog {
-            gauges.spool.set(number(backlog.failed_jobs));
-            gauges.follow_ups.set(number(backlog.follow_ups));
+        if let Some(failed_jobs) = backlog.and_then(|backlog| backlog.failed_jobs) {
+            gauges.spool.set(number(failed_jobs));
+        }
+        if let Some(follow_ups) = backlog.and_then(|backlog| backlog.follow_ups) {
+            gauges.follow_ups.set(number(follow_ups));
         }
         if let Some(pool) = &sources.pool {
             for (reason, restarts) in pool.restarts() {
@@ -380,8 +378,8 @@ impl Telemetry {
         let moment = self.0.jobs.now();
         let sources = self.0.sources.get();
         let backlog = match sources {
-            Some(sources) => sources.backlog().await,
-            None => Err("the worker has not started".to_owned()),
+            Some(sources) => Some(sources.backlog().await),
+            None => None,
         };
         let status = Status::of(&self.0, sources, &moment, backlog.as_deref());
         json(StatusCode::OK, &status)
@@ -461,7 +459,7 @@ struct Status<'a> {
     slots: usize,
     attempts: u64,
     failed: u64,
-    /// Why `queues` is missing.
+    /// Why the server does not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -476,9 +474,20 @@ struct Status<'a> {
     running: Vec<RunningStatus<'a>>,
 }
 
+/// Each queue has its place, for autoscaling: also one that cannot be read.
 #[derive(Serialize)]
 struct QueueStatus<'a> {
     queue: &'a str,
+    #[serde(flatten)]
+    sizes: Option<SizesStatus>,
+    /// Why there are no sizes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+    is_paused: bool,
+}
+
+#[derive(Serialize)]
+struct SizesStatus {
     pending: u64,
     delayed: u64,
     due: u64,
@@ -488,7 +497,28 @@ struct QueueStatus<'a> {
     /// What waits or runs now: for autoscaling.
     ready: u64,
     oldest_pending_seconds: Option<f64>,
-    is_paused: bool,
+}
+
+impl SizesStatus {
+    fn of(queue: &QueueBacklog) -> Self {
+        let [
+            (_, pending),
+            (_, delayed),
+            (_, due),
+            (_, reserved),
+            (_, expired),
+        ] = queue.states();
+        Self {
+            pending,
+            delayed,
+            due,
+            reserved,
+            expired,
+            quarantined: queue.sizes.quarantined,
+            ready: pending + due + reserved + expired,
+            oldest_pending_seconds: queue.oldest,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -505,7 +535,7 @@ impl<'a> Status<'a> {
         of: &Inner,
         sources: Option<&'a Sources>,
         moment: &'a Moment,
-        backlog: Result<&'a Backlog, &'a String>,
+        backlog: Option<&'a Backlog>,
     ) -> Self {
         let state = match sources {
             None => "starting",
@@ -513,30 +543,21 @@ impl<'a> Status<'a> {
             Some(_) if moment.is_paused => "paused",
             Some(_) => "running",
         };
-        let queue = |queue: &'a super::gather::QueueBacklog| {
-            let [
-                (_, pending),
-                (_, delayed),
-                (_, due),
-                (_, reserved),
-                (_, expired),
-            ] = queue.states();
-            QueueStatus {
-                queue: queue.queue.as_str(),
-                pending,
-                delayed,
-                due,
-                reserved,
-                expired,
-                quarantined: queue.sizes.quarantined,
-                ready: pending + due + reserved + expired,
-                oldest_pending_seconds: queue.oldest,
-                is_paused: moment.paused.contains(&queue.queue),
-            }
+        let names = sources.map(|sources| &*sources.queues).unwrap_or_default();
+        let queue = |(name, read): (&'a QueueName, &'a Result<QueueBacklog, String>)| QueueStatus {
+            queue: name.as_str(),
+            sizes: read.as_ref().ok().map(SizesStatus::of),
+            error: read.as_ref().err().map(String::as_str),
+            is_paused: moment.paused.contains(name),
+        };
+        let is_any_read = |backlog: &&Backlog| backlog.queues.iter().any(Result::is_ok);
+        let queues = |backlog: &'a Backlog| names.iter().zip(&backlog.queues).map(queue).collect();
+        let error = match backlog {
+            Some(backlog) => backlog.problem.as_deref(),
+            None => Some("the worker has not started"),
         };
         let running = moment.running.iter().take(MOST_LISTED);
         let pool = sources.and_then(|sources| sources.pool.as_ref());
-        let known = backlog.ok();
         Self {
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
@@ -546,10 +567,10 @@ impl<'a> Status<'a> {
             slots: sources.map_or(0, |sources| sources.slots),
             attempts: moment.totals.attempts,
             failed: moment.totals.failed,
-            error: backlog.err().map(String::as_str),
-            queues: known.map(|backlog| backlog.queues.iter().map(queue).collect()),
-            failed_spool: known.map(|backlog| backlog.failed_jobs),
-            follow_ups: known.map(|backlog| backlog.follow_ups),
+            error,
+            queues: backlog.filter(is_any_read).map(queues),
+            failed_spool: backlog.and_then(|backlog| backlog.failed_jobs),
+            follow_ups: backlog.and_then(|backlog| backlog.follow_ups),
             php_processes: pool.map(|pool| pool.states().into()).unwrap_or_default(),
             jobs_running: moment.running.len(),
             running: running

@@ -143,6 +143,7 @@ fn options(told: &Value) -> PulseOptions {
             recorder: recorder("SlowJobs"),
             limits: Vec::<Limit>::new(),
             otherwise: told["recorders"]["SlowJobs"]["threshold"].as_u64().unwrap(),
+            is_order_lost: false,
         }),
         exceptions: Some(recorder("Exceptions")),
         has_location: false,

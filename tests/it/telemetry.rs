@@ -232,6 +232,40 @@ fn a_redis_that_is_away_is_no_reason_to_restart_the_worker() {
 }
 
 #[test]
+fn what_cannot_be_read_hides_nothing_else() {
+    let redis = RedisServer::start();
+    let mut served = Served::start(&redis, &["--queue=low,default"]);
+    served.shows("/readyz", &[r#"{"status":"ok""#]);
+    let later = payload("App\\Jobs\\Fine", "1");
+    redis.query::<()>(&[b"ZADD", b"queues:default:delayed", b"9999999999", &later]);
+    // Of another type than the lists that they should be.
+    let broken: [&[u8]; 2] = [b"queues:low", b"artisand:follow-ups"];
+    for key in broken {
+        redis.query::<()>(&[b"SET", key, b"x"]);
+    }
+    let status = eventually("one queue cannot be read", SOON, || {
+        let status = served.json("/api/status").1;
+        status["queues"][0]["error"].is_string().then_some(status)
+    });
+    let [low, default] = [0, 1].map(|place| &status["queues"][place]);
+    assert_eq!((&low["queue"], &low["ready"]), (&json!("low"), &Value::Null));
+    let read = (&default["queue"], &default["delayed"], &default["error"]);
+    assert_eq!(read, (&json!("default"), &json!(1), &Value::Null));
+    let besides = ["error", "follow_ups", "failed_spool"].map(|name| &status[name]);
+    assert_eq!(besides, [&Value::Null, &Value::Null, &json!(0)], "{status}");
+    let delayed =
+        r#"artisand_queue_jobs{connection="redis",queue="default",state="delayed"} 1"#;
+    let figures = served.shows("/metrics", &["artisand_redis_up 1", delayed]);
+    let of_low = r#"artisand_queue_jobs{connection="redis",queue="low""#;
+    assert!(!figures.contains(of_low), "{figures}");
+    for key in broken {
+        redis.query::<()>(&[b"DEL", key]);
+    }
+    served.worker.signal(Signal::TERM);
+    served.worker.succeeds_within(SOON);
+}
+
+#[test]
 fn refusals_of_the_apps_stores_are_counted() {
     let redis = RedisServer::start();
     let settings = "settings = 'manifest'\nmanifest = 'artisand.json'\napp = '.'\n";

@@ -28,8 +28,8 @@ pub(super) async fn check(config: &Config) -> Report {
             return report;
         }
     };
-    for doubt in &options.doubts {
-        report.warn("pulse", doubt.clone(), "write the pattern without that");
+    for (doubt, advice) in &options.doubts {
+        report.warn("pulse", doubt.clone(), *advice);
     }
     let address = options.database.address();
     match look(&options).await {

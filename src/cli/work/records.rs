@@ -152,8 +152,8 @@ fn start_pulse(
     let Some(options) = options else {
         return Ok(None);
     };
-    for doubt in &options.doubts {
-        tracing::warn!(target: TARGET, "{doubt}");
+    for (doubt, advice) in &options.doubts {
+        tracing::warn!(target: TARGET, advice, "{doubt}");
     }
     let connection = plan.options.connection.clone();
     let started = Pulse::start(options, connection, losses, runtime);

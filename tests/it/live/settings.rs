@@ -687,13 +687,16 @@ fn configuration_of_packages_is_merged_as_their_providers_do(version: u8) {
     };
     let of_package = "<?php return ['use' => 'default', 'prefix' => env('HORIZON_PREFIX', 'theirs'), 'trim' => ['recent' => 60, 'failed' => 1]];";
     write("vendor/laravel/horizon/config/horizon.php", of_package);
+    let of_pulse = "<?php return ['recorders' => ['Laravel\\Pulse\\Recorders\\SlowJobs' => ['threshold' => ['#^Z#' => 9, '#A#' => 5, 'default' => 7]]]];";
+    write("vendor/laravel/pulse/config/pulse.php", of_pulse);
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), settings_of_php(version, app)).unwrap();
-    let horizon = || {
+    let of = |package: &str| {
         let env = variables_of_php(&[]);
         let config = Config::load(Some(file.path()), None, env).unwrap();
-        config.laravel().unwrap().config["horizon"].clone()
+        config.laravel().unwrap().config[package].clone()
     };
+    let horizon = || of("horizon");
     let trim = json!({"recent": 60, "failed": 1});
     assert_eq!(
         horizon(),
@@ -706,6 +709,11 @@ fn configuration_of_packages_is_merged_as_their_providers_do(version: u8) {
     assert_eq!(
         horizon(),
         json!({"use": "default", "prefix": "ours", "trim": {"recent": 5}})
+    );
+    // In the app's order: the first pattern that matches counts.
+    assert_eq!(
+        of("pulse")["recorders"]["Laravel\\Pulse\\Recorders\\SlowJobs"]["threshold"],
+        json!([["#^Z#", 9], ["#A#", 5], ["default", 7]])
     );
 }
 
