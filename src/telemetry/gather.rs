@@ -134,7 +134,9 @@ impl Sources {
         let silent = || {
             let mut problems = queues.iter().map(|queue| queue.as_ref().err());
             let first = problems.next()??;
-            problems.all(|problem| problem.is_some()).then(|| first.clone())
+            problems
+                .all(|problem| problem.is_some())
+                .then(|| first.clone())
         };
         Backlog {
             problem: pinged.err().or_else(silent),
@@ -221,7 +223,10 @@ mod tests {
         ];
         assert_eq!(counted, expected);
         assert!(queue.oldest.unwrap() > 1e8);
-        assert_eq!((backlog.failed_jobs, backlog.follow_ups), (Some(0), Some(0)));
+        assert_eq!(
+            (backlog.failed_jobs, backlog.follow_ups),
+            (Some(0), Some(0))
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -248,13 +248,15 @@ fn what_cannot_be_read_hides_nothing_else() {
         status["queues"][0]["error"].is_string().then_some(status)
     });
     let [low, default] = [0, 1].map(|place| &status["queues"][place]);
-    assert_eq!((&low["queue"], &low["ready"]), (&json!("low"), &Value::Null));
+    assert_eq!(
+        (&low["queue"], &low["ready"]),
+        (&json!("low"), &Value::Null)
+    );
     let read = (&default["queue"], &default["delayed"], &default["error"]);
     assert_eq!(read, (&json!("default"), &json!(1), &Value::Null));
     let besides = ["error", "follow_ups", "failed_spool"].map(|name| &status[name]);
     assert_eq!(besides, [&Value::Null, &Value::Null, &json!(0)], "{status}");
-    let delayed =
-        r#"artisand_queue_jobs{connection="redis",queue="default",state="delayed"} 1"#;
+    let delayed = r#"artisand_queue_jobs{connection="redis",queue="default",state="delayed"} 1"#;
     let figures = served.shows("/metrics", &["artisand_redis_up 1", delayed]);
     let of_low = r#"artisand_queue_jobs{connection="redis",queue="low""#;
     assert!(!figures.contains(of_low), "{figures}");
