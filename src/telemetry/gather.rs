@@ -28,7 +28,7 @@ const PING: Duration = Duration::from_secs(2);
 /// Where figures come from once the worker has started.
 #[derive(Debug)]
 pub struct Sources {
-    /// The queues' connection.
+    /// The queues, with a connection that no handler keeps from being read.
     pub queue: Arc<dyn Queue>,
     /// artisand's own records.
     pub ledger: Arc<dyn Ledger>,

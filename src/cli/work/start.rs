@@ -14,7 +14,7 @@ use super::plan::Plan;
 use super::records::Records;
 use crate::cli::open;
 use crate::cli::orders;
-use crate::config::{self, Config};
+use crate::config::{self, Config, Connection};
 use crate::failed::FailedJobs;
 use crate::handler::Services;
 use crate::process::pool::{Pool, PoolError};
@@ -165,7 +165,6 @@ impl Watched {
         let Some((telemetry, _)) = &self.served else {
             return;
         };
-        queue.tell_calls(Arc::new(self.jobs.clone()));
         let options = &plan.options;
         let (connection, queues) = (options.connection.clone(), options.queues.clone());
         let mut sources = Sources::new(Arc::clone(queue), connection, queues);
@@ -204,6 +203,21 @@ impl Watched {
             AbortOnDropHandle::new(runtime.spawn(telling))
         })
     }
+}
+
+/// The queues for what is shown of the worker, with connections of their own, which the overseer reads: a handler that
+/// blocks the thread of the jobs must not hide the worker. Nothing is sent yet.
+fn queue_to_show(
+    queue: &Arc<dyn Driver>,
+    connection: &Connection,
+    overseer: Option<&Handle>,
+) -> Result<Arc<dyn Driver>, config::Error> {
+    let Some(overseer) = overseer else {
+        return Ok(Arc::clone(queue));
+    };
+    // Pools of database connections need a runtime.
+    let _entered = overseer.enter();
+    connection.open()
 }
 
 /// The heart of a worker while it beats.
@@ -251,6 +265,7 @@ pub(super) async fn run(
     let records = Records::start(config, &plan, horizon.clone(), figures, &runtime)?;
     let (queue, opened) = open(config, &plan.connection).await?;
     let records = records.with_feed(config, &plan, &opened, &runtime)?;
+    let shown = queue_to_show(&queue, &opened, overseer.as_ref())?;
     let beats = plan.heartbeat && queue.keeps_heartbeats();
     let watched = watched.filter(|watched| beats || watched.is_watched());
     let figures = watched.as_ref().map(|watched| watched.jobs.listeners());
@@ -262,11 +277,12 @@ pub(super) async fn run(
     helpers.are_ready(control).await;
     let heart = (watched.as_ref()).map(|watched| watched.heart(config, &plan, &*queue, control));
     if let (Some(watched), Some(heart)) = (&watched, &heart) {
+        queue.tell_calls(Arc::new(watched.jobs.clone()));
         // One of its own: the worker's belongs to its outbox.
-        let shown = config::failed_jobs(config).ok().flatten();
-        watched.begin(&queue, &plan, pool.as_ref(), heart, shown);
+        let failed_jobs = config::failed_jobs(config).ok().flatten();
+        watched.begin(&shown, &plan, pool.as_ref(), heart, failed_jobs);
     }
-    let beating = (heart.filter(|_| beats)).map(|heart| Beating::start(heart, &queue, &runtime));
+    let beating = (heart.filter(|_| beats)).map(|heart| Beating::start(heart, &shown, &runtime));
     let mut pushing = vec![Arc::clone(&queue) as Arc<dyn Queue>];
     if let Some(connections) = &stores.services.connections {
         pushing.extend(connections.queues().cloned());

@@ -1,5 +1,6 @@
 //! Handlers that block their thread: renewals and signals continue, and deadlines hold.
 
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -8,6 +9,7 @@ use serde_json::json;
 use crate::harness::journal;
 use crate::harness::process::{INTEROP_MAPPINGS, ManagedChild, eventually};
 use crate::harness::scene::{Scene, in_scene};
+use crate::telemetry::get;
 
 const SOON: Duration = Duration::from_secs(30);
 const RETRY_AFTER: u64 = 3;
@@ -87,6 +89,34 @@ fn a_reservation_is_renewed_while_the_only_thread_is_blocked(version: u8) {
 }
 
 on_every_laravel!(a_reservation_is_renewed_while_the_only_thread_is_blocked);
+
+fn a_worker_whose_only_thread_is_blocked_is_seen(version: u8) {
+    let scene = Blocked::new(version);
+    scene.dispatch("long", "block:15");
+    let socket = scene.workplace.path().join("http");
+    let listen = format!("--metrics=unix:{}", socket.display());
+    let mut worker = scene.worker("1", &["--concurrency=1", "--sleep=0.1", &listen]);
+    scene.begins("long", &worker);
+    let page = |path: &str| get(UnixStream::connect(&socket).unwrap(), "GET", path);
+    let (code, ready) = page("/readyz");
+    assert_eq!(code, 200, "{ready}");
+    let figures = page("/metrics").1;
+    for figure in ["artisand_redis_up 1", "state=\"reserved\"} 1"] {
+        assert!(figures.contains(figure), "{figure} in {figures}");
+    }
+    let beat = || {
+        let beats = scene.redis.scores(&scene.laravel.key("artisand:workers"));
+        beats.first().map(|(_, at)| *at)
+    };
+    let first = eventually("a heartbeat", SOON, beat);
+    eventually("another one", SOON, || beat().filter(|at| *at > first));
+    // All of that while the job blocked.
+    assert!(scene.reserved().is_some(), "{}", worker.describe());
+    worker.signal(Signal::TERM);
+    worker.succeeds_within(SOON);
+}
+
+on_every_laravel!(a_worker_whose_only_thread_is_blocked_is_seen);
 
 fn a_handler_that_blocks_beyond_its_timeout_ends_the_process(version: u8) {
     let scene = Blocked::new(version);
