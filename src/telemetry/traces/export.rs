@@ -7,8 +7,8 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
@@ -69,11 +69,11 @@ impl Exporter {
             .timeout(options.timeout)
             .redirect(reqwest::redirect::Policy::none());
         let (client, _) = with_tls(client);
-        let is_away = Arc::<AtomicBool>::default();
+        let last = LastAnswer::default();
         let sender = Sender {
             client: client.build().map_err(TracesError::Client)?,
             runtime: runtime.clone(),
-            is_away: Arc::clone(&is_away),
+            last: Arc::clone(&last),
         };
         let headers: HashMap<String, String> = options.headers.iter().cloned().collect();
         let exporter = SpanExporter::builder()
@@ -86,10 +86,13 @@ impl Exporter {
             .build()
             .map_err(TracesError::Settings)?;
         let counts = Arc::<Counts>::default();
+        let is_away = Arc::<AtomicBool>::default();
         let mut processor = BatchSpanProcessor::builder(Counting {
             exporter,
             counts: Arc::clone(&counts),
             losses,
+            is_away: Arc::clone(&is_away),
+            last,
         })
         .build();
         processor.set_resource(&resource(options));
@@ -135,11 +138,39 @@ fn resource(options: &TraceOptions) -> Resource {
         .build()
 }
 
-/// Counts what was sent.
+/// Counts what was sent, and says what has changed.
 struct Counting {
     exporter: SpanExporter,
     counts: Arc<Counts>,
     losses: Losses,
+    /// Whether it was said that the collector takes no traces.
+    is_away: Arc<AtomicBool>,
+    last: LastAnswer,
+}
+
+/// The collector that was asked last, and what was wrong with its answer: a request may be sent again, and only all of
+/// them together say whether spans are lost.
+type LastAnswer = Arc<Mutex<(String, Option<String>)>>;
+
+impl Counting {
+    /// Says once that spans are lost, and once that they are not any more.
+    fn say(&self, sent: &OTelSdkResult) {
+        let was_away = self.is_away.swap(sent.is_err(), Ordering::Relaxed);
+        if was_away == sent.is_err() {
+            return;
+        }
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let (collector, trouble) = last.clone();
+        drop(last);
+        match sent {
+            Ok(()) => tracing::info!(collector, "the collector takes traces again"),
+            Err(error) => tracing::warn!(
+                collector,
+                error = trouble.unwrap_or_else(|| with_causes(error)),
+                "the collector takes no traces: those of jobs are lost until it does"
+            ),
+        }
+    }
 }
 
 impl fmt::Debug for Counting {
@@ -152,6 +183,7 @@ impl opentelemetry_sdk::trace::SpanExporter for Counting {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let count = batch.len();
         let sent = self.exporter.export(batch).await;
+        self.say(&sent);
         let counter = if sent.is_ok() {
             &self.counts.sent
         } else {
@@ -171,8 +203,7 @@ impl opentelemetry_sdk::trace::SpanExporter for Counting {
 struct Sender {
     client: reqwest::Client,
     runtime: Handle,
-    /// Whether it was said that the collector takes no traces.
-    is_away: Arc<AtomicBool>,
+    last: LastAnswer,
 }
 
 impl fmt::Debug for Sender {
@@ -197,22 +228,8 @@ impl Sender {
             Ok(response) => Some(format!("it answered {}", response.status())),
             Err(error) => Some(with_causes(&**error)),
         };
-        self.say(&collector, trouble);
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = (collector, trouble);
         answer
-    }
-
-    /// Says what has changed: once that traces are not sent, and once that they are again.
-    fn say(&self, collector: &str, trouble: Option<String>) {
-        let was_away = self.is_away.swap(trouble.is_some(), Ordering::Relaxed);
-        match trouble {
-            Some(error) if !was_away => tracing::warn!(
-                collector,
-                error,
-                "the collector takes no traces: those of jobs are lost until it does"
-            ),
-            None if was_away => tracing::info!(collector, "the collector takes traces again"),
-            _ => {}
-        }
     }
 }
 

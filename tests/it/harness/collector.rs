@@ -30,6 +30,8 @@ struct State {
     requests: Vec<Request>,
     /// What it answers; 200 if this is none.
     status: Option<u16>,
+    /// Whether it answers the first request, and every other one after that, with 503.
+    is_moody: bool,
     /// Whether it takes requests, and answers none.
     is_slow: bool,
 }
@@ -67,6 +69,11 @@ impl Collector {
     /// Answers with this status from now on.
     pub(crate) fn answer(&self, status: u16) {
         self.change(|state| state.status = Some(status));
+    }
+
+    /// Answers the first request, and every other one after that, with 503.
+    pub(crate) fn be_moody(&self) {
+        self.change(|state| state.is_moody = true);
     }
 
     /// Answers nothing until it is no longer slow.
@@ -112,10 +119,15 @@ impl Shared {
             let mut state = self.state.lock().unwrap();
             let sent = sent.unwrap_or_default();
             state.requests.push(Request { head, sent });
+            let is_odd = state.requests.len() % 2 == 1;
             self.changed.notify_all();
             let state = self.changed.wait_while(state, |state| state.is_slow);
-            let status = state.unwrap_or_else(PoisonError::into_inner).status;
-            let status = status.unwrap_or(200);
+            let state = state.unwrap_or_else(PoisonError::into_inner);
+            let status = match state.status {
+                _ if state.is_moody && is_odd => 503,
+                status => status.unwrap_or(200),
+            };
+            drop(state);
             let answer = format!("HTTP/1.1 {status} Said\r\nContent-Length: 0\r\n\r\n");
             if (&*connection).write_all(answer.as_bytes()).is_err() {
                 return;

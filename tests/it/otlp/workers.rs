@@ -176,6 +176,27 @@ fn a_collector_that_is_away_is_said_once_and_costs_no_job() {
 }
 
 #[test]
+fn spans_that_arrive_when_they_are_sent_again_are_not_said_to_be_lost() {
+    let redis = RedisServer::start();
+    let collector = Collector::start();
+    collector.be_moody();
+    push(&redis, 10);
+    let rest = format!("[otlp]\nendpoint = '{}'\n", collector.url());
+    let env = [("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "5")];
+    let (_workplace, mut worker) = worker(&redis, &rest, &env);
+    worker.succeeds_within(SOON);
+    let taken = collector.requests(4).into_iter().skip(1).step_by(2);
+    let resources = taken.flat_map(|request| request.sent.resource_spans);
+    let scopes = resources.flat_map(|resource| resource.scope_spans);
+    let spans: usize = scopes.map(|scope| scope.spans.len()).sum();
+    let said = worker.stderr();
+    assert_eq!(spans, 10, "{said}");
+    for lost in ["takes no traces", "not all traces"] {
+        assert!(!said.contains(lost), "{said}");
+    }
+}
+
+#[test]
 fn a_slow_collector_holds_up_no_job() {
     let redis = RedisServer::start();
     let collector = Collector::start();
