@@ -293,6 +293,7 @@ mod tests {
             result: JobResult::Deleted,
             failure: None,
             delay: None,
+            is_counted: true,
             has_failed: false,
             is_gone: false,
             is_raised_by_php: false,

@@ -20,6 +20,7 @@ use crate::queue::{CallListener, ConnectionName, QueueName};
 use crate::routing::Runner;
 use crate::telemetry::minutes::{Minute, Minutes};
 use crate::telemetry::outcome::Outcome;
+use crate::telemetry::uncounted::Uncounted;
 use crate::worker::{Event, JobEnd, Observer};
 
 /// Most pairs of queue and class that are counted one by one: names come from payloads, which are not trusted.
@@ -125,6 +126,7 @@ struct State {
     classes: usize,
     /// Jobs that run, by the address of their facts, which stay where they are as long as they are here.
     running: HashMap<usize, Begun>,
+    uncounted: Uncounted,
     paused: Vec<QueueName>,
     is_paused: bool,
     totals: Totals,
@@ -381,6 +383,9 @@ impl JobFigures {
         };
         let now = unix_seconds();
         let mut state = self.state();
+        if !state.uncounted.is_first(job) {
+            return;
+        }
         let queue = self.0.queue(&mut state.queues, &job.queue);
         // Clocks of producer and worker may differ.
         let waited = (now - due).max(0.0);
@@ -393,6 +398,9 @@ impl JobFigures {
         let (outcome, now) = (Outcome::of(end), unix_seconds());
         let mut state = self.state();
         state.running.remove(&address(end.job));
+        if !end.is_counted {
+            state.uncounted.note(end.job);
+        }
         state.totals.count(outcome);
         let queue = self.0.queue(&mut state.queues, &end.job.queue);
         queue.minutes.at(minute(now)).count(outcome, end.elapsed);
@@ -566,6 +574,7 @@ impl Observer for JobFigures {
                 self.state().running.insert(address(job), begun);
             }
             Event::JobAttempted(end) => self.ended(end),
+            Event::JobGivenBack(job) => self.state().uncounted.note(job),
             Event::JobFailed(end) if !end.is_gone => self.failed(end),
             Event::JobForwarded { job, .. } => {
                 let mut state = self.state();
@@ -629,8 +638,9 @@ mod tests {
     use crate::worker::JobResult;
 
     fn job(class: &str, attempts: u32) -> Arc<JobInfo> {
-        let payload =
-            format!(r#"{{"job":"{class}@run","createdAt":1000000000,"delay":5,"attempts":0}}"#);
+        let payload = format!(
+            r#"{{"job":"{class}@run","uuid":"{class}","createdAt":1000000000,"delay":5,"attempts":0}}"#
+        );
         Arc::new(JobInfo {
             connection: "redis".into(),
             queue: "default".into(),
@@ -650,6 +660,7 @@ mod tests {
             result: JobResult::Deleted,
             failure,
             delay: None,
+            is_counted: true,
             has_failed: failure.is_some(),
             is_gone: false,
             is_raised_by_php: false,
@@ -748,10 +759,21 @@ mod tests {
     fn only_first_attempts_have_waited_since_they_were_due() {
         let figures = JobFigures::new(&"redis".into());
         assert_eq!(job("C", 1).payload.first_due(), Some(1_000_000_005.0));
-        figures.on_event(&Event::JobPopped(&job("C", 1)));
-        figures.on_event(&Event::JobPopped(&job("C", 2)));
+        let pop = |job: &Arc<JobInfo>| figures.on_event(&Event::JobPopped(job));
+        let [job, released, given_back] = ["C", "D", "E"].map(|class| job(class, 1));
+        pop(&job);
+        pop(&self::job("C", 2));
+        // Their attempts do not count: the next ones are the first again.
+        let mut end = end(&released, None);
+        (end.result, end.is_counted) = (JobResult::Released, false);
+        pop(&released);
+        figures.on_event(&Event::JobAttempted(&end));
+        pop(&released);
+        pop(&given_back);
+        figures.on_event(&Event::JobGivenBack(&given_back));
+        pop(&given_back);
         let text = text(&figures);
-        let waited = r#"job_wait_seconds_count{connection="redis",queue="default"} 1"#;
+        let waited = r#"job_wait_seconds_count{connection="redis",queue="default"} 3"#;
         assert!(text.contains(waited), "{text}");
     }
 }

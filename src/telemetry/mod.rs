@@ -38,6 +38,8 @@ mod systemd;
 mod tail;
 mod token;
 mod traces;
+#[cfg(any(feature = "cli", feature = "otlp"))]
+mod uncounted;
 
 #[cfg(feature = "cli")]
 pub use beating::{About, Heart};

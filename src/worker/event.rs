@@ -257,6 +257,9 @@ pub struct JobEnd<'a> {
     pub failure: Option<&'a FailureText>,
     /// Wait until the next attempt, if the job was released.
     pub delay: Option<Duration>,
+    /// Whether the attempt counts: if a job goes back as if it had not been taken, the next attempt has this one's
+    /// number.
+    pub is_counted: bool,
     /// Whether the job failed for good.
     pub has_failed: bool,
     /// Whether the job was no longer reserved for this worker when its end was written: another worker has it, or the

@@ -1,6 +1,6 @@
 //! Begins and ends the spans of jobs.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use opentelemetry::TraceId;
@@ -16,6 +16,7 @@ use super::span::{About, age};
 use crate::handler::JobInfo;
 use crate::payload::{SpanIds, Trace, TraceContext};
 use crate::task::Losses;
+use crate::telemetry::uncounted::Uncounted;
 use crate::worker::{Event, JobEnd, Observer};
 
 /// A job that was pushed longer ago is linked, and no child, if the settings leave that open.
@@ -31,6 +32,7 @@ struct Inner {
     about: About,
     sampling: Sampling,
     continues: Continues,
+    uncounted: Mutex<Uncounted>,
 }
 
 impl Traces {
@@ -50,6 +52,7 @@ impl Traces {
             about: About::of(options),
             sampling: options.sampling,
             continues: options.continues,
+            uncounted: Mutex::default(),
         })))
     }
 
@@ -84,8 +87,17 @@ impl Traces {
     }
 
     fn end(&self, end: &JobEnd<'_>, trace: &Trace) {
+        // A panic leaves all that was noted, or all but one.
+        let uncounted = self.0.uncounted.lock();
+        let mut uncounted = uncounted.unwrap_or_else(PoisonError::into_inner);
+        let is_first = uncounted.is_first(end.job);
+        if !end.is_counted {
+            uncounted.note(end.job);
+        }
+        drop(uncounted);
         if trace.ids.is_sampled {
-            self.0.exporter.take(self.0.about.span(end, trace));
+            let span = self.0.about.span(end, trace, is_first);
+            self.0.exporter.take(span);
         }
     }
 }

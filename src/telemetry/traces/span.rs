@@ -48,8 +48,8 @@ impl About {
         }
     }
 
-    /// The span of an attempt that has ended.
-    pub(super) fn span(&self, end: &JobEnd<'_>, trace: &Trace) -> SpanData {
+    /// The span of an attempt that has ended; before the first one, the job has waited since its push.
+    pub(super) fn span(&self, end: &JobEnd<'_>, trace: &Trace, is_first: bool) -> SpanData {
         let outcome = Outcome::of(end);
         let (start_time, end_time) = times(end);
         let state = state(trace.origin.state.as_deref());
@@ -65,6 +65,12 @@ impl About {
         } else {
             TraceState::default()
         };
+        let mut attributes = self.attributes(end, outcome);
+        if is_first && let Some(age) = age(end.job, &trace.origin) {
+            let waited = age.saturating_sub(end.elapsed).as_secs_f64() * 1000.0;
+            let latency = KeyValue::new("messaging.message.receive.latency", waited);
+            attributes.push(latency);
+        }
         let mut events = SpanEvents::default();
         events
             .events
@@ -77,7 +83,7 @@ impl About {
             name: format!("process {}", cut(end.job.queue.as_str(), MAX_NAME)).into(),
             start_time,
             end_time,
-            attributes: self.attributes(end, trace, outcome),
+            attributes,
             dropped_attributes_count: 0,
             events,
             links,
@@ -86,7 +92,7 @@ impl About {
         }
     }
 
-    fn attributes(&self, end: &JobEnd<'_>, trace: &Trace, outcome: Outcome) -> Vec<KeyValue> {
+    fn attributes(&self, end: &JobEnd<'_>, outcome: Outcome) -> Vec<KeyValue> {
         let (job, payload) = (end.job, &end.job.payload);
         let mut all = Attributes(self.attributes.clone());
         all.text("messaging.destination.name", job.queue.as_str());
@@ -115,9 +121,6 @@ impl About {
         );
         let timeout = limits.timeout.map(|timeout| timeout.as_secs_f64());
         all.maybe("messaging.message.timeout", timeout.map(Value::F64));
-        let latency = age(job, &trace.origin).filter(|_| job.attempts == 1);
-        let latency = latency.map(|age| age.saturating_sub(end.elapsed).as_secs_f64() * 1000.0);
-        all.maybe("messaging.message.receive.latency", latency.map(Value::F64));
         all.add(
             "messaging.message.deleted",
             end.result == JobResult::Deleted,

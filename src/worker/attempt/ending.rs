@@ -44,6 +44,7 @@ pub(crate) struct AttemptEnd {
     /// The exception or timeout that ended the attempt; `None` if the handler returned.
     thrown: Option<FailureText>,
     events: &'static [EndEvent],
+    is_counted: bool,
     has_failed: bool,
     /// Whether a PHP process raises Laravel's event of the failure.
     pub(crate) is_raised_by_php: bool,
@@ -124,6 +125,7 @@ impl Ending {
             delay: Some(Duration::ZERO),
             failure: None,
             thrown: None,
+            is_counted: false,
             events: &[EndEvent::Released, EndEvent::Attempted],
         };
         Self {
@@ -156,6 +158,7 @@ struct EndFacts {
     delay: Option<Duration>,
     failure: Option<FailureText>,
     thrown: Option<FailureText>,
+    is_counted: bool,
     events: &'static [EndEvent],
 }
 
@@ -177,11 +180,13 @@ impl EndFacts {
             ReleasedAfterException, TimedOut,
         };
         let (result, delay) = becomes(&decision);
+        let is_counted = !matches!(decision, Decision::ReleaseUncounted { .. });
         let told = |failure: Option<FailureText>, thrown, events| Self {
             result,
             delay,
             failure,
             thrown,
+            is_counted,
             events,
         };
         let both =
@@ -243,6 +248,7 @@ impl AttemptEnd {
             delay: told.delay,
             failure: told.failure,
             thrown: told.thrown,
+            is_counted: told.is_counted,
             has_failed: told.events.contains(&EndEvent::Failed),
             events: told.events,
             is_raised_by_php: false,
@@ -254,6 +260,7 @@ impl AttemptEnd {
     /// Tells that the attempt is over, of a job that stays reserved because its end cannot be written.
     pub(crate) fn emit_left(mut self, observers: &Observers) {
         self.result = JobResult::Left;
+        self.is_counted = true;
         self.has_failed = false;
         self.events = &[EndEvent::Attempted];
         self.emit(observers, false);
@@ -289,6 +296,7 @@ impl AttemptEnd {
                 result: self.result,
                 failure: failure.as_ref(),
                 delay: self.delay,
+                is_counted: self.is_counted,
                 has_failed: self.has_failed,
                 is_gone,
                 is_raised_by_php: self.is_raised_by_php,
@@ -496,6 +504,8 @@ mod tests {
                 panic!("{place}");
             };
             assert_eq!((end.result, end.delay), becomes, "{place}");
+            let is_uncounted = matches!(expected, Settlement::ReleaseUncounted(_));
+            assert_eq!(end.is_counted, !is_uncounted, "{place}");
         }
     }
 }

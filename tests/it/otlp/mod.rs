@@ -6,6 +6,7 @@ mod workers;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use artisand::app::Manifest;
@@ -157,6 +158,7 @@ impl Scene {
             "Panics",
             "Releases",
             "Throws",
+            "Yields",
         ];
         let mapping = |class: &str| {
             let choice = HandlerChoice::Named("handler".into());
@@ -220,6 +222,12 @@ async fn handle(_: IgnoredAny, context: JobContext) -> Result<(), BoxError> {
         "Fails" => context.fail("gave up"),
         "Releases" => context.release(Duration::from_secs(3600)),
         "Hangs" => std::future::pending().await,
+        "Yields" => {
+            static HAS_YIELDED: AtomicBool = AtomicBool::new(false);
+            if !HAS_YIELDED.swap(true, Ordering::Relaxed) {
+                context.release_without_attempt(Duration::ZERO);
+            }
+        }
         "Dispatches" => {
             context.then(&Next {})?;
             context.dispatch().job(&Next {}).on_queue("now").await?;

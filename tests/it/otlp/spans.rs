@@ -114,6 +114,27 @@ async fn spans_tell_what_became_of_jobs() {
 }
 
 #[tokio::test]
+async fn only_the_first_attempt_has_waited_since_the_push() {
+    let scene = Scene::new().await;
+    let jobs = [payload(
+        object("Yields"),
+        &json!({"createdAt": 1_000_000_000}),
+    )];
+    let mut spans = scene.spans(&scene.options(), &jobs).await;
+    spans.sort_by_key(|span| span.start_time_unix_nano);
+    let told = |span: &Span| {
+        let waited = get(span, "messaging.message.receive.latency");
+        let attempt = get(span, "messaging.message.attempts");
+        (get(span, "artisand.outcome"), attempt, !waited.is_empty())
+    };
+    let told: Vec<_> = spans.iter().map(told).collect();
+    let expected = [("released", "1", true), ("done", "1", false)];
+    let expected = expected
+        .map(|(outcome, attempt, has_waited)| (outcome.to_owned(), attempt.to_owned(), has_waited));
+    assert_eq!(told, expected);
+}
+
+#[tokio::test]
 async fn a_span_belongs_to_the_one_that_pushed_its_job_as_the_settings_say() {
     let scene = Scene::new().await;
     let with = |parent: Value| payload(object("Done"), &parent);
