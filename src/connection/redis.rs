@@ -194,15 +194,18 @@ fn non_empty(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
+/// A URL as it may be shown. Written without escapes, a password may hold `?` and `#`: then only the scheme is certain
+/// to be none of it.
 fn without_password(url: &str) -> String {
-    let url = url.split(['?', '#']).next().unwrap_or_default();
     let (scheme, rest) = match url.split_once("://") {
         Some((scheme, rest)) => (format!("{scheme}://"), rest),
         None => (String::new(), url),
     };
+    let (known, query) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
     match rest.rsplit_once('@') {
-        Some((_, host)) => format!("{scheme}...@{host}"),
-        None => format!("{scheme}{rest}"),
+        Some((_, host)) if query.is_empty() => format!("{scheme}...@{host}"),
+        Some(_) => format!("{scheme}..."),
+        None => format!("{scheme}{known}"),
     }
 }
 
@@ -711,7 +714,13 @@ mod tests {
             error,
             "`redis://...@h:port` is not a Redis URL: the port is not a number"
         );
-        for url in ["u:secret@h:1", "redis://h:x?password=secret"] {
+        for url in [
+            "u:secret@h:1",
+            "redis://h:x?password=secret",
+            "redis://:secret#x@h:1",
+            "redis://u:secret?x@h:1",
+            "redis://h:x?password=a@secret",
+        ] {
             let error = RedisOptions::default().apply_url(url).unwrap_err();
             assert!(!error.to_string().contains("secret"), "{error}");
         }
