@@ -75,15 +75,15 @@ impl Endpoint {
         })
     }
 
-    /// Opens a connection.
+    /// Opens a connection. Without a time for replies, those who send commands limit it.
     pub(super) async fn open(
         &self,
         connect_timeout: Duration,
-        response_timeout: Duration,
+        response_timeout: Option<Duration>,
     ) -> RedisResult<MultiplexedConnection> {
         let mut config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(connect_timeout))
-            .set_response_timeout(Some(response_timeout));
+            .set_response_timeout(response_timeout);
         if let Some(host) = &self.host {
             config = config.set_dns_resolver(Fixed(host.clone()));
         }

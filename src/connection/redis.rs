@@ -301,6 +301,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const SENT_AGAIN: Duration = Duration::from_secs(5);
 /// The wait before it is sent again.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// How long a reply may lie unread because this thread was blocked.
+const UNREAD: Duration = Duration::from_secs(1);
 /// How long an answer is waited for from a server that is not the master any more.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
@@ -451,15 +453,14 @@ impl Node {
     /// A new connection to the server, with its name and term if sentinels have named it. The runtime of the caller
     /// reads and writes for all who use it.
     async fn reach(&self) -> Result<(MultiplexedConnection, Option<(Arc<str>, u64)>), Error> {
-        let response_timeout = self.0.response_timeout;
         match &self.0.target {
             Target::Fixed(server) => {
-                let opened = server.open(CONNECT_TIMEOUT, response_timeout).await;
+                let opened = server.open(CONNECT_TIMEOUT, None).await;
                 let connection = opened.map_err(|source| self.unreachable(source))?;
                 Ok((connection, None))
             }
             Target::Sentinel(finder) => {
-                let Master { connection, server } = finder.master(response_timeout).await?;
+                let Master { connection, server } = finder.master().await?;
                 let presence = &self.0.presence;
                 let term = presence.reached(&server);
                 presence.keep_lookout(|| {
@@ -497,8 +498,23 @@ impl Node {
     pub(super) async fn ping(&self) -> Result<(), Error> {
         let mut lent = self.connect().await?;
         let ping = redis::cmd("PING");
-        let answer = ping.query_async::<String>(&mut lent.connection).await;
+        let answer = ping.query_async::<String>(&mut lent.connection);
+        let answer = self.answer(answer).await;
         self.finish(lent, answer.map(|_| ())).await
+    }
+
+    /// Waits for a reply.
+    ///
+    /// A handler may block this thread, and with it the task that reads replies, beyond the time for one. A reply that
+    /// came meanwhile counts: the jobs in it are reserved.
+    async fn answer<T>(&self, reply: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+        let mut reply = std::pin::pin!(reply);
+        for limit in [self.0.response_timeout, UNREAD] {
+            if let Ok(result) = tokio::time::timeout(limit, &mut reply).await {
+                return result;
+            }
+        }
+        Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into())
     }
 
     async fn finish<T>(&self, lent: Lent, result: RedisResult<T>) -> Result<T, Error> {
@@ -544,13 +560,14 @@ impl Node {
 
     async fn call_once<T: FromRedisValue>(&self, call: &Call<'_>) -> Result<T, Error> {
         let mut lent = self.connection().await?;
+        let answer = self.answer(call.send(&mut lent.connection));
         if lent.master.is_none() {
-            let result = call.send(&mut lent.connection).await;
+            let result = answer.await;
             return self.finish(lent, result).await;
         }
         let result = tokio::select! {
             biased;
-            result = call.send(&mut lent.connection) => result,
+            result = answer => result,
             () = self.unanswered(lent.term) => {
                 let said = "another server has become the master before it answered";
                 Err(std::io::Error::new(std::io::ErrorKind::TimedOut, said).into())
@@ -585,11 +602,14 @@ impl Node {
         let mut commands = Pipeline::with_capacity(2);
         commands.cmd("ASKING").add_command(command.clone());
         let mut lent = self.connection().await?;
-        let replies = lent.connection.send_packed_commands(&commands, 0, 2).await;
-        let reply = replies.and_then(|mut replies| match replies.pop() {
-            Some(reply) => reply.extract_error(),
-            None => Ok(Value::Nil),
-        });
+        let replies = lent.connection.send_packed_commands(&commands, 0, 2);
+        let reply = self
+            .answer(replies)
+            .await
+            .and_then(|mut replies| match replies.pop() {
+                Some(reply) => reply.extract_error(),
+                None => Ok(Value::Nil),
+            });
         self.finish(lent, reply).await
     }
 
@@ -600,8 +620,8 @@ impl Node {
     /// See [`command`](Self::command).
     pub(super) async fn load(&self, script: &Script) -> Result<(), Error> {
         let mut lent = self.connection().await?;
-        let loaded = script.load_async(&mut lent.connection).await.map(drop);
-        self.finish(lent, loaded).await
+        let loaded = self.answer(script.load_async(&mut lent.connection)).await;
+        self.finish(lent, loaded.map(drop)).await
     }
 
     /// Sends several commands at once, each on its own: others may be served in between.

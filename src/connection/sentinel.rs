@@ -186,7 +186,7 @@ impl Finder {
     /// # Errors
     ///
     /// No sentinel answers or knows the service, or what they name is no master or cannot be reached.
-    pub(super) async fn master(&self, response_timeout: Duration) -> Result<Master, Error> {
+    pub(super) async fn master(&self) -> Result<Master, Error> {
         let count = self.sentinels.len();
         let first = self.first.load(Ordering::Relaxed);
         let mut failures = Failures::default();
@@ -210,7 +210,7 @@ impl Finder {
             }
             failures.named.push(server.clone());
             let endpoint = self.endpoint(&host, port)?;
-            match open_master(&endpoint, response_timeout).await {
+            match open_master(&endpoint).await {
                 Ok(Some(connection)) => {
                     let server = server.into();
                     return Ok(Master { connection, server });
@@ -237,7 +237,7 @@ impl Finder {
             let named = self.named(&mut asked).await;
             let is_other = named.is_some() && named.as_deref() != server.as_deref();
             if is_other
-                && let Ok(master) = self.master(PATIENCE).await
+                && let Ok(master) = self.master().await
                 && let Some(presence) = presence.upgrade()
             {
                 // The connections from before end, or are left by the next who uses them.
@@ -256,7 +256,7 @@ impl Finder {
             let (_, sentinel) = &self.sentinels[first % count];
             // Unless it names a master, another one is asked the next time.
             self.first.store((first + 1) % count, Ordering::Relaxed);
-            let connection = sentinel.open(PATIENCE, PATIENCE).await.ok()?;
+            let connection = sentinel.open(PATIENCE, Some(PATIENCE)).await.ok()?;
             self.first.store(first, Ordering::Relaxed);
             connection
         };
@@ -286,7 +286,7 @@ impl Finder {
 
     /// Asks a sentinel for the master's host and port; if it does not know the service, says which ones it knows.
     async fn ask(&self, sentinel: &Endpoint) -> RedisResult<Result<(String, u16), String>> {
-        let mut connection = sentinel.open(PATIENCE, PATIENCE).await?;
+        let mut connection = sentinel.open(PATIENCE, Some(PATIENCE)).await?;
         if let Some(named) = self.named_by(&mut connection).await? {
             return Ok(Ok(named));
         }
@@ -313,11 +313,8 @@ impl Finder {
 }
 
 /// Opens a connection to a server; `None` if it is no master.
-async fn open_master(
-    endpoint: &Endpoint,
-    response_timeout: Duration,
-) -> RedisResult<Option<MultiplexedConnection>> {
-    let mut connection = endpoint.open(CONNECT, response_timeout).await?;
+async fn open_master(endpoint: &Endpoint) -> RedisResult<Option<MultiplexedConnection>> {
+    let mut connection = endpoint.open(CONNECT, None).await?;
     let command = redis::cmd("ROLE");
     let role = command.query_async::<Vec<Value>>(&mut connection);
     match tokio::time::timeout(CONNECT, role).await {

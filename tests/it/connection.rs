@@ -28,6 +28,29 @@ fn tcp(server: &RedisServer) -> RedisOptions {
     }
 }
 
+/// A handler may block the only thread, on which replies are read, for longer than a reply may take.
+#[test]
+fn a_reply_that_came_while_the_thread_was_blocked_counts() {
+    let server = RedisServer::start();
+    let waits = async move {
+        let redis = Redis::new(&tcp(&server)).unwrap();
+        let redis = redis.another(Duration::from_millis(200));
+        redis.ping().await.unwrap();
+        // The reply comes while the thread is blocked.
+        let mut command = redis::cmd("BLPOP");
+        command.arg("nothing").arg(0.1);
+        let block = async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            std::thread::sleep(Duration::from_millis(600));
+        };
+        tokio::join!(redis.command::<redis::Value>(&command), block).0
+    };
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
+    let reply = runtime.block_on(async { tokio::spawn(waits).await.unwrap() });
+    assert_eq!(reply.unwrap(), redis::Value::Nil);
+}
+
 #[tokio::test]
 async fn a_unix_socket_a_user_with_a_password_and_a_database_are_used() {
     let directory = tempfile::tempdir().unwrap();

@@ -1574,15 +1574,12 @@ async fn a_pop_migrates_about_as_many_due_jobs_as_it_can_take() {
 }
 
 #[tokio::test]
-async fn a_server_without_memory_loses_nothing() {
+async fn a_server_without_memory_takes_no_jobs_and_gives_those_that_it_has() {
     let server = RedisServer::start();
     let queue = redis_queue(&server, true);
-    queue
-        .push(&name("q"), &[payload(1), payload(2)])
-        .await
-        .unwrap();
-    queue.later(&name("q"), at(0), &payload(3)).await.unwrap();
-    let before = dump(&server);
+    let q = name("q");
+    queue.push(&q, &[payload(1), payload(2)]).await.unwrap();
+    queue.later(&q, at(0), &payload(3)).await.unwrap();
     let config = |memory: &str| {
         let _: () = redis_crate::cmd("CONFIG")
             .arg("SET")
@@ -1592,19 +1589,26 @@ async fn a_server_without_memory_loses_nothing() {
             .unwrap();
     };
     config("1");
-    let queues = [name("q")];
-    let request = PopRequest {
-        queues: &queues,
-        max: NonZeroUsize::MIN,
-        now: at(5),
-        woken: &[],
-        selection: None,
-        thorough: false,
+    queue.push(&q, &[payload(4)]).await.unwrap_err();
+    let popped = pop(&queue, &["q"], 9, 5).await;
+    assert_eq!(ids(&popped), ["i1", "i2", "i3"]);
+    let [first, second, third] = &popped.jobs[..] else {
+        panic!("{popped:?}");
     };
-    assert!(queue.pop(request).await.is_err());
-    assert_eq!(dump(&server), before);
+    let all: Vec<_> = popped.jobs.iter().cloned().map(Arc::new).collect();
+    let held = queue.renew(&all, at(500)).await.unwrap();
+    assert_eq!(held, [Held::Until(at(500 + RETRY_AFTER)); 3]);
+    let record = Effect::Append(Spool::FailedJobs, b"x".to_vec());
+    for (job, settlement) in [
+        (first, Settlement::Release(at(7))),
+        (second, Settlement::Finish(vec![record])),
+        (third, Settlement::Delete),
+    ] {
+        assert_eq!(settle(&queue, job, settlement).await, Settled::Done);
+    }
+    assert_eq!(ids(&pop(&queue, &["q"], 9, 8).await), ["i1"]);
     config("0");
-    assert_eq!(ids(&pop(&queue, &["q"], 9, 5).await), ["i1", "i2", "i3"]);
+    assert_eq!(sizes(&queue, "q").await.pending, 0);
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@
 
 local list, reserved, notify, quarantine = KEYS[1], KEYS[3], KEYS[4], KEYS[5]
 local reply, taken = {}, 0
+begin(reserved)
 for i = 4, #ARGV do
   local element = ARGV[i]
   local offset, text, member = reserve(element)

@@ -1,7 +1,12 @@
--- Shared functions of pop.lua and claim.lua; put in front of each.
+-- Shared functions of pop.lua, claim.lua and migrate.lua; put in front of each.
 --
 -- Everything is added to its new place before it is removed from the old one: if
--- Redis stops half way or runs out of memory, nothing is lost.
+-- Redis stops half way, nothing is lost.
+
+-- Begins to write, and changes nothing. A Redis whose memory is full refuses what
+-- may need memory, but only as the first write of a script. A job that is taken or
+-- ends frees memory, so that has to go on: Laravel's scripts remove first.
+local function begin(set) redis.call('ZREM', set, '') end
 
 -- Calls a command with a long list of values, in chunks.
 local function call_in_chunks(command, key, values)
@@ -22,6 +27,7 @@ local function migrate(from, list, notify, now, limit)
   if not first or first > now then return 0, first end
   local due = redis.call('ZRANGEBYSCORE', from, '-inf', now, 'LIMIT', 0, limit)
   if #due > 0 then
+    begin(from)
     call_in_chunks('RPUSH', list, due)
     if notify then
       local ones = {}

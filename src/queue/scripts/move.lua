@@ -14,6 +14,8 @@
 -- added for those: unlike Laravel's release, a job whose reservation had ended
 -- is not doubled. The value is added before the reservation is removed.
 
+-- Changes nothing: a full Redis refuses what may need memory as the first write of a script.
+redis.call('ZREM', KEYS[1], '')
 local commands = { append = 'RPUSH', prepend = 'LPUSH' }
 local gone = {}
 -- In reverse order, so that the first of several jobs ends up first.

@@ -114,6 +114,7 @@ local function pop(queue)
     end
   end
   if #places > 0 then
+    begin(reserved)
     call_in_chunks('RPUSH', quarantine, bad)
     call_in_chunks('ZADD', reserved, members)
     remove(list, start, places)

@@ -8,6 +8,8 @@
 -- reservation had ended, and stays so.
 
 local lost = {}
+-- Changes nothing: a full Redis refuses ZADD as the first write of a script.
+redis.call('ZREM', KEYS[1], '')
 for i = 2, #ARGV do
   if redis.call('ZSCORE', KEYS[1], ARGV[i]) then
     redis.call('ZADD', KEYS[1], ARGV[1], ARGV[i])

@@ -93,9 +93,9 @@ async fn a_replica_that_takes_over_when_told_costs_no_job_and_doubles_none() {
     .await;
 }
 
-/// A node whose memory is full refuses every write: the queues of the others are worked meanwhile, and nothing is lost.
+/// A node whose memory is full takes no jobs, and gives those that it has.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_master_without_memory_holds_up_its_own_queues_only() {
+async fn a_master_without_memory_is_worked_as_the_others() {
     const JOBS: usize = 90;
     let cluster = Cluster::start();
     let [producer, workers @ ..] = clients(&cluster, "p_");
@@ -110,8 +110,8 @@ async fn a_master_without_memory_holds_up_its_own_queues_only() {
     let is_over = Arc::new(AtomicBool::new(false));
     let workers = workers.map(|queue| tokio::spawn(work(queue, three(), Arc::clone(&is_over))));
     let pending = async |queue: usize| producer.sizes(&three()[queue]).await.unwrap().pending;
-    until("the others are worked", PATIENCE, async || {
-        pending(1).await + pending(2).await == 0
+    until("all are worked", PATIENCE, async || {
+        pending(0).await + pending(1).await + pending(2).await == 0
     })
     .await;
     let error = producer
@@ -122,7 +122,6 @@ async fn a_master_without_memory_holds_up_its_own_queues_only() {
         !error.is_lost_connection() && !error.is_of_unknown_outcome(),
         "{error:?}"
     );
-    assert_eq!(pending(0).await, JOBS as u64 / 3);
     allow("0");
     is_over.store(true, Ordering::SeqCst);
     let mut ran = std::collections::BTreeMap::new();
