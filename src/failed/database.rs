@@ -67,13 +67,14 @@ impl DatabaseFailedJobs {
         if self.by_uuid { "uuid" } else { "id" }
     }
 
-    /// A condition on the id. Numbers are compared as text, so that any text is a valid operand.
-    fn id_condition(&self) -> String {
+    /// The condition that a row has this id, with its value; `None` for a text that is no row's number.
+    ///
+    /// A number is compared as such: compared as text, no index would help.
+    fn with_id<'a>(&self, id: &'a str) -> Option<(&'static str, Param<'a>)> {
         if self.by_uuid {
-            "\"uuid\" = ?".to_owned()
-        } else {
-            format!("{} = ?", self.database.as_text("id"))
+            return Some(("where \"uuid\" = ?", id.into()));
         }
+        Some(("where \"id\" = ?", id.parse::<i64>().ok()?.into()))
     }
 
     pub(super) async fn record(&self, job: &FailedJob) -> Result<Recorded, Error> {
@@ -219,8 +220,10 @@ impl DatabaseFailedJobs {
     }
 
     pub(super) async fn find(&self, id: &str) -> Result<Option<StoredJob>, Error> {
-        let rest = format!("where {}", self.id_condition());
-        Ok(self.select(&rest, &[id.into()]).await?.pop())
+        let Some((rest, id)) = self.with_id(id) else {
+            return Ok(None);
+        };
+        Ok(self.select(rest, &[id]).await?.pop())
     }
 
     pub(super) async fn ids(&self, queue: Option<&str>) -> Result<Vec<String>, Error> {
@@ -249,8 +252,10 @@ impl DatabaseFailedJobs {
     }
 
     pub(super) async fn forget(&self, id: &str) -> Result<bool, Error> {
-        let rest = format!("where {}", self.id_condition());
-        Ok(self.delete(&rest, &[id.into()]).await? > 0)
+        let Some((rest, id)) = self.with_id(id) else {
+            return Ok(false);
+        };
+        Ok(self.delete(rest, &[id]).await? > 0)
     }
 
     pub(super) async fn flush(&self, until: Option<UnixSeconds>) -> Result<(), Error> {
@@ -320,5 +325,41 @@ fn stored(row: &Row) -> StoredJob {
         exception: text(4),
         // SQLite and MySQL may keep fractions of a second.
         failed_at: text(5).chars().take(19).collect(),
+    }
+}
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use super::*;
+    use crate::connection::DatabaseOptions;
+
+    #[tokio::test]
+    async fn a_row_is_found_by_an_index() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("database.sqlite");
+        std::fs::write(&path, b"").unwrap();
+        let options = DatabaseOptions {
+            database: path.to_str().unwrap().into(),
+            ..DatabaseOptions::new("sqlite", DatabaseKind::Sqlite)
+        };
+        let database = Database::new(&options).unwrap();
+        let table = "create table failed_jobs (id integer primary key, uuid text unique)";
+        database.execute(table, &[]).await.unwrap();
+        for (by_uuid, id) in [(true, "a"), (true, "7"), (false, "7")] {
+            let store =
+                DatabaseFailedJobs::new(database.clone(), "failed_jobs", by_uuid, TimeZone::UTC);
+            let (rest, id) = store.with_id(id).unwrap();
+            for what in ["select id", "delete"] {
+                let sql = format!("explain query plan {what} from failed_jobs {rest}");
+                let plan = database.rows(&sql, &[id]).await.unwrap();
+                let plan = plan[0].text(3).unwrap();
+                assert!(plan.starts_with("SEARCH"), "{sql}: {plan}");
+            }
+        }
+        let by_number = DatabaseFailedJobs::new(database, "failed_jobs", false, TimeZone::UTC);
+        for id in ["a", "", "1 or 1=1", "9223372036854775808"] {
+            assert!(by_number.with_id(id).is_none(), "{id}");
+            assert!(!by_number.forget(id).await.unwrap(), "{id}");
+        }
     }
 }
