@@ -98,6 +98,11 @@ async fn retry(
                 done.retried += 1;
                 continue;
             }
+            Ok(Retried::RecordStays(_, error)) => {
+                done.retried += 1;
+                ended = Err(error);
+                break;
+            }
             Ok(Retried::Unknown) => format!("no failed job has the id {id}"),
             Ok(Retried::Stays { why, .. }) => why,
             Ok(Retried::Refused(_, error)) => {

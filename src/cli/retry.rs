@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use super::retrying::{Retried, Retrying};
 use super::style::Screen;
 use super::{GlobalArgs, UsageError};
+use crate::batch::Batches;
 use crate::config::{self, Config};
 
 /// Arguments of `queue:retry`, as given.
@@ -37,8 +38,10 @@ const MOST: u64 = 1_000_000;
 
 /// `queue:retry` at work.
 struct Retry<'a> {
+    config: &'a Config,
     retrying: Retrying<'a>,
     screen: Screen,
+    code: ExitCode,
 }
 
 pub(super) async fn run(args: RetryArgs, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
@@ -51,15 +54,8 @@ pub(super) async fn run(args: RetryArgs, global: &GlobalArgs) -> anyhow::Result<
     }
     let text = "Pushing failed queue jobs back onto the queue";
     retry.screen.info(text)?;
-    let mut code = ExitCode::SUCCESS;
-    for id in &ids {
-        if !retry.retry(id).await? {
-            code = ExitCode::FAILURE;
-        }
-    }
-    retry.screen.new_line()?;
-    retry.retrying.finish().await;
-    Ok(code)
+    let ended = retry.all(&ids).await;
+    retry.end(ended).await
 }
 
 /// Retries the failed jobs of batches.
@@ -84,41 +80,17 @@ pub(super) async fn run_batches(
         let text = "Pushing failed batch jobs back onto the queue";
         retry.screen.info(text)?;
     }
-    let mut code = ExitCode::SUCCESS;
-    for id in &ids {
-        let Some(batch) = batches.find(id).await? else {
-            let text = format!("Unable to find a batch with ID [{id}]");
-            retry.screen.error(&text)?;
-            code = ExitCode::FAILURE;
-            continue;
-        };
-        if batch.failed_job_ids.is_empty() {
-            let text = "The given batch does not contain any failed jobs";
-            retry.screen.error(text)?;
-            // Since 11.24, which takes many ids, Laravel continues with the next.
-            if !config.known_laravel()?.known_version().is_at_least(11, 24) {
-                code = ExitCode::FAILURE;
-            }
-            continue;
-        }
-        let text = format!("Pushing failed queue jobs of the batch [{id}] back onto the queue");
-        retry.screen.info(&text)?;
-        for job in &batch.failed_job_ids {
-            if !retry.retry(job).await? {
-                code = ExitCode::FAILURE;
-            }
-        }
-        retry.screen.new_line()?;
-    }
-    retry.retrying.finish().await;
-    Ok(code)
+    let ended = retry.batches(&batches, &ids).await;
+    retry.end(ended).await
 }
 
 impl<'a> Retry<'a> {
     fn new(config: &'a Config, global: &'a GlobalArgs) -> anyhow::Result<Self> {
         Ok(Self {
+            config,
             retrying: Retrying::new(config, global.env.clone())?,
             screen: Screen::new(global),
+            code: ExitCode::SUCCESS,
         })
     }
 
@@ -147,28 +119,69 @@ impl<'a> Retry<'a> {
         Ok(ids)
     }
 
-    /// Retries a job and prints what came of it; false if it stays a failed job, which is no error of the job that is
-    /// not there.
-    async fn retry(&mut self, id: &str) -> anyhow::Result<bool> {
-        let (screen, retried) = (&mut self.screen, self.retrying.retry(id).await?);
+    async fn all(&mut self, ids: &[String]) -> anyhow::Result<()> {
+        for id in ids {
+            let retried = self.retrying.retry(id).await?;
+            self.show(id, retried)?;
+        }
+        self.screen.new_line()
+    }
+
+    async fn batches(&mut self, batches: &Batches, ids: &[String]) -> anyhow::Result<()> {
+        for id in ids {
+            let Some(batch) = batches.find(id).await? else {
+                let text = format!("Unable to find a batch with ID [{id}]");
+                self.screen.error(&text)?;
+                self.code = ExitCode::FAILURE;
+                continue;
+            };
+            if batch.failed_job_ids.is_empty() {
+                let text = "The given batch does not contain any failed jobs";
+                self.screen.error(text)?;
+                // Since 11.24, which takes many ids, Laravel continues with the next.
+                if !self.config.known_version().is_at_least(11, 24) {
+                    self.code = ExitCode::FAILURE;
+                }
+                continue;
+            }
+            let text = format!("Pushing failed queue jobs of the batch [{id}] back onto the queue");
+            self.screen.info(&text)?;
+            self.all(&batch.failed_job_ids).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends the command, also after an error, with the records of what was pushed.
+    async fn end(self, ended: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
+        self.retrying.finish().await;
+        ended.map(|()| self.code)
+    }
+
+    /// Prints what came of a job. One that is not there is no failure.
+    ///
+    /// # Errors
+    ///
+    /// Others would not do better.
+    fn show(&mut self, id: &str, retried: Retried) -> anyhow::Result<()> {
         match retried {
-            Retried::Pushed(took) => {
-                screen.task(id, took, true)?;
-                Ok(true)
+            Retried::Pushed(took) => self.screen.task(id, took, true),
+            Retried::RecordStays(took, error) => {
+                self.screen.task(id, took, true)?;
+                Err(error)
             }
             Retried::Unknown => {
-                screen.error(&format!("Unable to find failed job with ID [{id}]"))?;
-                Ok(true)
+                let text = format!("Unable to find failed job with ID [{id}]");
+                self.screen.error(&text)
             }
             Retried::Stays { tried, why } => {
+                self.code = ExitCode::FAILURE;
                 if let Some(took) = tried {
-                    screen.task(id, took, false)?;
+                    self.screen.task(id, took, false)?;
                 }
-                screen.error(&why)?;
-                Ok(false)
+                self.screen.error(&why)
             }
             Retried::Refused(took, error) => {
-                screen.task(id, took, false)?;
+                self.screen.task(id, took, false)?;
                 Err(error.into())
             }
         }

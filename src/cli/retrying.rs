@@ -17,6 +17,8 @@ use crate::time::{Clock, Micros, UnixSeconds};
 pub(super) enum Retried {
     /// The job is on its queue again, after this time.
     Pushed(Duration),
+    /// It is on its queue again and still a failed job: why, and what to do. Records of others would stay, too.
+    RecordStays(Duration, anyhow::Error),
     /// No job has this id.
     Unknown,
     /// The job stays a failed job.
@@ -63,7 +65,7 @@ impl<'a> Retrying<'a> {
     ///
     /// # Errors
     ///
-    /// The store cannot be read or written; the job may be on its queue then.
+    /// The store cannot be read, or the job's connection not be opened: it stays a failed job.
     pub(super) async fn retry(&mut self, id: &str) -> anyhow::Result<Retried> {
         let Some(job) = self.store.find(id).await? else {
             return Ok(Retried::Unknown);
@@ -106,8 +108,15 @@ impl<'a> Retrying<'a> {
         if let Err(error) = pushed {
             return Ok(Retried::Refused(took, error));
         }
-        self.store.forget(id).await?;
-        Ok(Retried::Pushed(took))
+        Ok(match self.store.forget(id).await {
+            Ok(_) => Retried::Pushed(took),
+            Err(error) => Retried::RecordStays(
+                took,
+                anyhow::Error::from(error).context(format!(
+                    "Job [{id}] is on its queue again, and its record could not be deleted (`queue:forget {id}` deletes it)"
+                )),
+            ),
+        })
     }
 
     /// What Horizon adds to what is pushed onto Redis, if the app has it.

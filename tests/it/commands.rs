@@ -66,6 +66,20 @@ impl App {
         std::fs::write(self.path("storage/framework/cache/failed-jobs.json"), text).unwrap();
     }
 
+    /// Adds to its settings.
+    pub(crate) fn configure(&self, more: &str) {
+        let path = self.path("artisand.toml");
+        let toml = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(path, toml + more).unwrap();
+    }
+
+    /// Lets nobody take the lock on the file of failed jobs any more: they can be read and not be deleted.
+    pub(crate) fn keep_failed(&self) {
+        let cache = self.path("storage/framework/cache/data");
+        std::fs::remove_dir_all(&cache).unwrap();
+        std::fs::write(cache, "").unwrap();
+    }
+
     /// Ids of the failed jobs.
     pub(crate) fn failed(&self) -> Vec<String> {
         let text =
@@ -208,10 +222,8 @@ fn only_the_apps_own_php_retries_what_only_its_class_can_renew() {
     std::fs::write(app.path("artisan"), "<?php").unwrap();
     let script = "case $1 in -r) printf 8.4.1;; *) echo \"$*\" > asked;; esac";
     std::fs::write(app.path("php"), script).unwrap();
-    let toml = std::fs::read_to_string(app.path("artisand.toml")).unwrap();
     let php = app.path("php");
-    let toml = format!("{toml}[php]\nbinary = ['/bin/sh', {php:?}]\n");
-    std::fs::write(app.path("artisand.toml"), toml).unwrap();
+    app.configure(&format!("[php]\nbinary = ['/bin/sh', {php:?}]\n"));
     let said = app.run(&["queue:retry", "past"]);
     let stays =
         "Job [past] could not be retried: it is still a failed job after `php artisan queue:retry`";
@@ -261,6 +273,28 @@ fn retried_jobs_are_pushed_anew_and_what_cannot_be_pushed_stays() {
     assert_eq!(fields, [(json!(0), json!(null)), (json!(0), json!(soon))]);
     let announced = redis.length(&format!("{PREFIX}queues:default:notify"));
     assert_eq!(announced, 2);
+}
+
+#[test]
+fn a_job_whose_record_cannot_be_deleted_is_told_as_pushed() {
+    let redis = RedisServer::start();
+    let app = App::new(redis.port(), "13.31.0");
+    app.fail(&[
+        ("a", "redis", &payload(None), LONG_AGO),
+        ("b", "redis", &payload(None), LONG_AGO),
+    ]);
+    app.keep_failed();
+    let said = app.run(&["queue:retry", "all"]);
+    for part in [
+        "exit 1\n",
+        "  a ... [runtime] DONE\n",
+        "ERROR  Job [a] is on its queue again, and its record could not be deleted (`queue:forget a` deletes it): could not lock",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert_eq!(app.failed(), ["a", "b"]);
+    let pushed = redis.length(&format!("{PREFIX}queues:default"));
+    assert_eq!(pushed, 1, "the record of the next one would stay, too");
 }
 
 #[test]

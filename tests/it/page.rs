@@ -2,12 +2,14 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
+use std::process::Command;
 use std::time::Duration;
 
 use artisand::payload::CALL_QUEUED_HANDLER;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::commands::{App, payload};
 use crate::harness::process::{ManagedChild, Workplace, eventually, poll};
 use crate::harness::redis::RedisServer;
 
@@ -42,6 +44,11 @@ impl Served {
         let workplace = Workplace::new(&redis, "", 90, &rest);
         let mut command = workplace.artisand(&["queue:work", "redis", "--queue=high,low", "-vv"]);
         command.envs(env.iter().copied());
+        Self::by(redis, workplace, command)
+    }
+
+    /// By this worker.
+    fn by(redis: RedisServer, workplace: Workplace, command: Command) -> Self {
         let worker = ManagedChild::spawn(command);
         let address = format!("127.0.0.1:{}", worker.serves_at().port());
         let served = Self {
@@ -304,6 +311,32 @@ fn foreign_pages_and_names_get_nothing() {
         let (got, said) = served.press(path, TOKEN, &body);
         assert_eq!(got, status, "{path} {said}");
     }
+    served.end();
+}
+
+#[test]
+fn a_job_whose_record_cannot_be_deleted_is_told_as_pushed() {
+    let redis = RedisServer::start();
+    let app = App::new(redis.port(), "13.31.0");
+    app.configure("[http]\nlisten = \"127.0.0.1:0\"\n");
+    app.fail(&[
+        ("a", "redis", &payload(None), 1),
+        ("b", "redis", &payload(None), 2),
+    ]);
+    let workplace = Workplace::new(&redis, "", 90, "");
+    let mut command = app.command(&["queue:work", "--queue=other", "-vv"]);
+    command.env("ARTISAND_HTTP_TOKEN", TOKEN);
+    let served = Served::by(redis, workplace, command);
+    app.keep_failed();
+    let (status, said) = served.press("/api/retry", TOKEN, &json!({"ids": ["a", "b"]}));
+    assert_eq!(status, 200, "{said}");
+    let said: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(said["retried"], 1, "{said}");
+    let problem = said["problems"][0].as_str().unwrap();
+    let expected = "Job [a] is on its queue again, and its record could not be deleted";
+    assert!(problem.starts_with(expected), "{said}");
+    assert_eq!(served.redis.length("app-queues:default"), 1);
+    assert_eq!(app.failed(), ["a", "b"]);
     served.end();
 }
 
