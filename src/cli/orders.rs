@@ -93,7 +93,7 @@ async fn retry(
             done.problems.push(text.to_owned());
             break;
         }
-        let problem = match retrying.retry(id).await {
+        let problem = match retry_one(&mut retrying, id).await {
             Ok(Retried::Pushed(_)) => {
                 done.retried += 1;
                 continue;
@@ -132,6 +132,16 @@ async fn retry(
         Err(error) => Err(error),
         Ok(()) => Ok(done),
     }
+}
+
+/// Retries a job, with a PHP process of its own if PHP has to push it.
+async fn retry_one(retrying: &mut Retrying<'_>, id: &str) -> anyhow::Result<Retried> {
+    if let Some(retried) = retrying.retry(id).await? {
+        return Ok(retried);
+    }
+    let ended = retrying.retry_with_php(&mut vec![id.to_owned()]).await?;
+    let ended = ended.into_iter().next();
+    Ok(ended.map_or(Retried::Unknown, |(_, retried)| retried))
 }
 
 async fn pause_queue(

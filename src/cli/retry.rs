@@ -36,6 +36,9 @@ pub(super) struct RetryBatchArgs {
 /// Most ids that a range may cover.
 const MOST: u64 = 1_000_000;
 
+/// Most jobs that one PHP process pushes: it boots the app once for all of them.
+const MOST_FOR_PHP: usize = 100;
+
 /// `queue:retry` at work.
 struct Retry<'a> {
     config: &'a Config,
@@ -120,11 +123,28 @@ impl<'a> Retry<'a> {
     }
 
     async fn all(&mut self, ids: &[String]) -> anyhow::Result<()> {
+        let mut for_php = Vec::new();
         for id in ids {
-            let retried = self.retrying.retry(id).await?;
-            self.show(id, retried)?;
+            match self.retrying.retry(id).await? {
+                None => for_php.push(id.clone()),
+                Some(retried) => self.show(id, retried)?,
+            }
+            if for_php.len() >= MOST_FOR_PHP {
+                self.with_php(&mut for_php).await?;
+            }
         }
+        self.with_php(&mut for_php).await?;
         self.screen.new_line()
+    }
+
+    /// Has PHP push these jobs.
+    async fn with_php(&mut self, ids: &mut Vec<String>) -> anyhow::Result<()> {
+        while !ids.is_empty() {
+            for (id, retried) in self.retrying.retry_with_php(ids).await? {
+                self.show(&id, retried)?;
+            }
+        }
+        Ok(())
     }
 
     async fn batches(&mut self, batches: &Batches, ids: &[String]) -> anyhow::Result<()> {

@@ -1,8 +1,12 @@
 //! Pushes failed jobs again: for `queue:retry` and for the page.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use tokio::sync::OnceCell;
 
 use super::{failed, open, output, record_for_horizon};
 use crate::config::{self, Config, Laravel, QueuePlace, php};
@@ -41,6 +45,8 @@ pub(super) struct Retrying<'a> {
     connections: HashMap<String, Arc<dyn Driver>>,
     /// Writers of Horizon's records, one for each connection.
     horizons: Vec<Horizon>,
+    /// The app's `artisan`, once it is known whether PHP runs: none where it does not.
+    artisan: OnceCell<Option<PathBuf>>,
 }
 
 impl<'a> Retrying<'a> {
@@ -51,6 +57,7 @@ impl<'a> Retrying<'a> {
             store: failed::store(config)?,
             connections: HashMap::new(),
             horizons: Vec::new(),
+            artisan: OnceCell::new(),
         })
     }
 
@@ -61,14 +68,15 @@ impl<'a> Retrying<'a> {
         }
     }
 
-    /// Pushes a failed job onto its queue, and then removes its record.
+    /// Pushes a failed job onto its queue, and then removes its record; `None` if that is left to
+    /// [PHP](Self::retry_with_php).
     ///
     /// # Errors
     ///
     /// The store cannot be read, or the job's connection not be opened: it stays a failed job.
-    pub(super) async fn retry(&mut self, id: &str) -> anyhow::Result<Retried> {
+    pub(super) async fn retry(&mut self, id: &str) -> anyhow::Result<Option<Retried>> {
         let Some(job) = self.store.find(id).await? else {
-            return Ok(Retried::Unknown);
+            return Ok(Some(Retried::Unknown));
         };
         let parsed = Payload::parse(&job.payload);
         let ready = parsed.and_then(|parsed| {
@@ -82,12 +90,17 @@ impl<'a> Retrying<'a> {
             Err(error) => {
                 let error = output::with_causes(&error.into());
                 let text = format!("Job [{id}] has a payload that cannot be decoded: {error}");
-                return Ok(stays(text));
+                return Ok(Some(stays(text)));
             }
         };
         let until = parsed.limits.retry_until;
         if until.is_some_and(|until: UnixSeconds| until < Clock::System.now()) {
-            return self.retry_with_php(id).await;
+            if self.artisan().await.is_some() {
+                return Ok(None);
+            }
+            return Ok(Some(stays(format!(
+                "Job [{id}] has a retryUntil in the past that only its PHP class can renew: retry it with `php artisan queue:retry {id}`."
+            ))));
         }
         if let Err(error) = self.connect(&job).await {
             // A connection that cannot be reached would fail for the next job too.
@@ -97,7 +110,7 @@ impl<'a> Retrying<'a> {
                 "Job [{id}] cannot be pushed onto its connection [{}]: {error}",
                 job.connection
             );
-            return Ok(stays(text));
+            return Ok(Some(stays(text)));
         }
         let started = Instant::now();
         let queue = QueueName::from(job.queue.as_str());
@@ -106,9 +119,9 @@ impl<'a> Retrying<'a> {
             .await;
         let took = started.elapsed();
         if let Err(error) = pushed {
-            return Ok(Retried::Refused(took, error));
+            return Ok(Some(Retried::Refused(took, error)));
         }
-        Ok(match self.store.forget(id).await {
+        Ok(Some(match self.store.forget(id).await {
             Ok(_) => Retried::Pushed(took),
             Err(error) => Retried::RecordStays(
                 took,
@@ -116,7 +129,7 @@ impl<'a> Retrying<'a> {
                     "Job [{id}] is on its queue again, and its record could not be deleted (`queue:forget {id}` deletes it)"
                 )),
             ),
-        })
+        }))
     }
 
     /// What Horizon adds to what is pushed onto Redis, if the app has it.
@@ -141,41 +154,74 @@ impl<'a> Retrying<'a> {
         Ok(())
     }
 
-    /// Leaves a job to PHP, because only its class can compute a new `retryUntil`.
-    async fn retry_with_php(&mut self, id: &str) -> anyhow::Result<Retried> {
-        let program = self.config.php_program();
-        let artisan = self.config.artisan();
-        let Some(artisan) = artisan.filter(|_| php::version(&program).is_some()) else {
-            return Ok(stays(format!(
-                "Job [{id}] has a retryUntil in the past that only its PHP class can renew: retry it with `php artisan queue:retry {id}`."
-            )));
-        };
-        let mut args = vec!["queue:retry".to_owned()];
+    /// The app's `artisan`; `None` if PHP does not run, which is found out once.
+    async fn artisan(&self) -> Option<PathBuf> {
+        let config = self.config;
+        let artisan = self.artisan.get_or_init(async || {
+            let artisan = config.artisan()?;
+            let runs = php::runs(&config.php_program()).await;
+            runs.then_some(artisan)
+        });
+        artisan.await.clone()
+    }
+
+    /// Has one PHP process push these jobs, and takes those out of `ids` of which it is known what came of them: PHP
+    /// stops at the first that it cannot push.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be read, so that it is not known which jobs PHP has pushed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: PHP is killed, and may have pushed a job that is still a failed job.
+    pub(super) async fn retry_with_php(
+        &mut self,
+        ids: &mut Vec<String>,
+    ) -> anyhow::Result<Vec<(String, Retried)>> {
+        let artisan = self.artisan().await.context("PHP does not run any more")?;
+        let mut args: Vec<String> = Vec::with_capacity(ids.len() + 2);
         args.extend(self.env.as_ref().map(|env| format!("--env={env}")));
         // An id may look like an option.
-        args.extend(["--".to_owned(), id.to_owned()]);
+        args.push("--".to_owned());
+        args.extend(ids.iter().cloned());
         let started = Instant::now();
-        // Waits for a process.
-        let asking = tokio::task::spawn_blocking(move || {
-            let args: Vec<&str> = args.iter().map(String::as_str).collect();
-            php::artisan(&program, &artisan, &args)
-        });
-        let answer = asking.await?;
-        let elapsed = started.elapsed();
-        let error = match answer {
-            Err(error) => Some(error),
-            Ok(_) if self.store.find(id).await?.is_some() => {
-                Some("it is still a failed job after `php artisan queue:retry`".to_owned())
+        let program = self.config.php_program();
+        let answer = php::artisan(&program, &artisan, "queue:retry", &args).await;
+        let took = started.elapsed();
+        let is_stuck = took >= php::PATIENCE;
+        if is_stuck {
+            // It would be so for the other jobs, too.
+            self.artisan = OnceCell::from(None);
+        }
+        let (mut told, mut left) = (Vec::new(), Vec::new());
+        for id in std::mem::take(ids) {
+            let found = self.store.find(&id).await.with_context(|| {
+                format!("`php artisan queue:retry` was to push job [{id}] and maybe others, and whether they are failed jobs still is not known")
+            });
+            match found? {
+                Some(_) => left.push(id),
+                None => told.push((id, Retried::Pushed(took))),
             }
-            Ok(_) => None,
-        };
-        Ok(match error {
-            Some(error) => Retried::Stays {
-                tried: Some(elapsed),
-                why: format!("Job [{id}] could not be retried: {error}"),
-            },
-            None => Retried::Pushed(elapsed),
-        })
+        }
+        if answer.is_err() && !is_stuck {
+            *ids = left.split_off(left.len().min(1));
+        }
+        let why = answer.err();
+        let why = why
+            .as_deref()
+            .unwrap_or("it is still a failed job after `php artisan queue:retry`");
+        told.extend(left.into_iter().map(|id| {
+            let why = format!("Job [{id}] could not be retried: {why}");
+            (
+                id,
+                Retried::Stays {
+                    tried: Some(took),
+                    why,
+                },
+            )
+        }));
+        Ok(told)
     }
 }
 

@@ -23,6 +23,10 @@ const NAMED_BY: &str = "`binary` under [php]";
 const BOOT: Duration = Duration::from_secs(120);
 /// How long an app may take to load its configuration.
 const LOAD: Duration = Duration::from_secs(20);
+/// How long PHP may take to say that it runs.
+const START: Duration = Duration::from_secs(20);
+/// How long a command of `artisan` may take.
+pub const PATIENCE: Duration = Duration::from_secs(300);
 /// How long output is waited for after the program has ended: what it started may hold the pipes open.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -122,12 +126,26 @@ pub fn version(php: &[String]) -> Option<String> {
         .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Runs a command of `artisan`, the app's own program at this path.
+/// Whether PHP runs.
+pub async fn runs(php: &[String]) -> bool {
+    let mut command = command(php);
+    command.args(["-r", "echo PHP_VERSION;"]);
+    let output = output(command, START).await;
+    output.is_ok_and(|output| output.status.success())
+}
+
+/// Runs a command of `artisan`, the app's own program at this path. PHP is killed if it takes longer than [`PATIENCE`],
+/// or if the future is dropped; signals of the terminal do not reach it.
 ///
 /// # Errors
 ///
-/// It cannot be run, or ended with an error: in words.
-pub fn artisan(php: &[String], artisan: &Path, args: &[&str]) -> Result<String, String> {
+/// It cannot be run, took too long, or ended with an error: in words.
+pub async fn artisan(
+    php: &[String],
+    artisan: &Path,
+    name: &str,
+    args: &[String],
+) -> Result<(), String> {
     let mut command = command(php);
     let program = command.get_program().to_string_lossy().into_owned();
     // PHP in a container has the app elsewhere.
@@ -138,19 +156,34 @@ pub fn artisan(php: &[String], artisan: &Path, args: &[&str]) -> Result<String, 
         command.current_dir(app);
     }
     let artisan = here.as_deref().unwrap_or(artisan);
-    command.arg(artisan).args(args).stdin(Stdio::null());
-    let output = command
-        .output()
-        .map_err(|error| not_run(&program, &error, NAMED_BY).why)?;
+    command.arg(artisan).arg(name).args(args);
+    let output = output(command, PATIENCE)
+        .await
+        .map_err(|error| match error.kind() {
+            std::io::ErrorKind::TimedOut => format!(
+                "`php artisan {name}` took more than {} s and was killed: what it was at may be done or not",
+                PATIENCE.as_secs()
+            ),
+            _ => not_run(&program, &error, NAMED_BY).why,
+        })?;
     if !output.status.success() {
         return Err(format!(
-            "`php artisan {}` ended with {}: {}",
-            args.join(" "),
+            "`php artisan {name}` ended with {}: {}",
             output.status,
             last_lines(&output.stdout, &output.stderr)
         ));
     }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    Ok(())
+}
+
+/// Runs a program without input, in a process group of its own; one that takes too long is killed.
+async fn output(command: Command, limit: Duration) -> std::io::Result<Output> {
+    let mut command = tokio::process::Command::from(command);
+    command
+        .stdin(Stdio::null())
+        .process_group(0)
+        .kill_on_drop(true);
+    tokio::time::timeout(limit, command.output()).await?
 }
 
 /// Arguments of the exporter.
@@ -353,5 +386,20 @@ mod tests {
         let ended = run(Command::new("sleep").arg("60"), Duration::from_millis(50)).unwrap();
         assert!(matches!(ended, ProgramEnd::Killed(_)));
         assert!(started.elapsed() < Duration::from_secs(20));
+    }
+
+    #[tokio::test]
+    async fn php_that_does_not_answer_is_not_waited_for() {
+        let started = Instant::now();
+        let mut sleeps = Command::new("sleep");
+        sleeps.arg("60");
+        let error = output(sleeps, Duration::from_millis(50)).await.unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+        assert!(started.elapsed() < Duration::from_secs(20));
+        for (script, is_run) in [("exit 0", true), ("exit 1", false)] {
+            let php = ["sh", "-c", script].map(str::to_owned);
+            assert_eq!(runs(&php).await, is_run, "{script}");
+        }
+        assert!(!runs(&["/no/such/php".to_owned()]).await);
     }
 }

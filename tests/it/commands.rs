@@ -63,7 +63,7 @@ impl App {
         };
         let entries: Vec<Value> = jobs.iter().map(entry).collect();
         let text = serde_json::to_string_pretty(&entries).unwrap();
-        std::fs::write(self.path("storage/framework/cache/failed-jobs.json"), text).unwrap();
+        std::fs::write(self.path(FAILED), text).unwrap();
     }
 
     /// Adds to its settings.
@@ -71,6 +71,15 @@ impl App {
         let path = self.path("artisand.toml");
         let toml = std::fs::read_to_string(&path).unwrap();
         std::fs::write(path, toml + more).unwrap();
+    }
+
+    /// Makes a shell script PHP; its directory is `$D`.
+    fn php(&self, script: &str) {
+        std::fs::write(self.path("artisan"), "<?php").unwrap();
+        let php = self.path("php");
+        std::fs::write(&php, format!("D=${{0%/*}}; {script}")).unwrap();
+        let php = php.display();
+        self.configure(&format!("[php]\nbinary = ['/bin/sh', '{php}']\n"));
     }
 
     /// Lets nobody take the lock on the file of failed jobs any more: they can be read and not be deleted.
@@ -82,8 +91,7 @@ impl App {
 
     /// Ids of the failed jobs.
     pub(crate) fn failed(&self) -> Vec<String> {
-        let text =
-            std::fs::read_to_string(self.path("storage/framework/cache/failed-jobs.json")).unwrap();
+        let text = std::fs::read_to_string(self.path(FAILED)).unwrap();
         let entries: Vec<Value> = serde_json::from_str(&text).unwrap();
         let id = |entry: &Value| entry["id"].as_str().unwrap().to_owned();
         entries.iter().map(id).collect()
@@ -95,6 +103,8 @@ fn moment_of(at: i64) -> String {
     format!("2026-01-01 00:00:{:02}", at.rem_euclid(60))
 }
 
+/// Where an app keeps its failed jobs.
+const FAILED: &str = "storage/framework/cache/failed-jobs.json";
 /// The first second of 2026.
 const LONG_AGO: i64 = 1_767_225_600;
 
@@ -219,11 +229,7 @@ fn only_the_apps_own_php_retries_what_only_its_class_can_renew() {
     let redis = RedisServer::start();
     let app = App::new(redis.port(), "13.31.0");
     app.fail(&[("past", "redis", &payload(Some(now() - 600)), LONG_AGO)]);
-    std::fs::write(app.path("artisan"), "<?php").unwrap();
-    let script = "case $1 in -r) printf 8.4.1;; *) echo \"$*\" > asked;; esac";
-    std::fs::write(app.path("php"), script).unwrap();
-    let php = app.path("php");
-    app.configure(&format!("[php]\nbinary = ['/bin/sh', {php:?}]\n"));
+    app.php("case $1 in -r) printf 8.4.1;; *) echo \"$*\" > $D/asked;; esac");
     let said = app.run(&["queue:retry", "past"]);
     let stays =
         "Job [past] could not be retried: it is still a failed job after `php artisan queue:retry`";
@@ -231,6 +237,41 @@ fn only_the_apps_own_php_retries_what_only_its_class_can_renew() {
     let artisan = app.path("artisan").display().to_string();
     let asked = std::fs::read_to_string(app.path("asked")).unwrap();
     assert_eq!(asked, format!("{artisan} queue:retry -- past\n"));
+}
+
+#[test]
+fn one_php_process_retries_many_jobs_and_another_those_behind_one_that_it_cannot() {
+    let redis = RedisServer::start();
+    let app = App::new(redis.port(), "13.31.0");
+    let (past, plain) = (payload(Some(now() - 600)), payload(None));
+    let job = |id| (id, "redis", past.as_str(), LONG_AGO);
+    // What PHP leaves of them.
+    for (name, left) in [("second", &["bad"][..]), ("first", &["bad", "c"])] {
+        let left: Vec<_> = left.iter().map(|id| job(*id)).collect();
+        app.fail(&left);
+        std::fs::rename(app.path(FAILED), app.path(name)).unwrap();
+    }
+    app.fail(&[
+        job("a"),
+        job("bad"),
+        ("plain", "redis", &plain, LONG_AGO),
+        job("c"),
+    ]);
+    app.php(&format!(
+        "case $1 in -d) exit 1;; -r) echo once >> $D/looked; exit;; esac; shift; echo \"$*\" >> $D/asked
+        if [ -e $D/first ]; then /bin/mv $D/first $D/{FAILED}; echo 'it is bad' >&2; exit 1; fi
+        /bin/mv $D/second $D/{FAILED}"
+    ));
+    let said = app.run(&["queue:retry", "all"]);
+    assert!(said.starts_with("exit 1\n"), "{said}");
+    let stays = "ERROR  Job [bad] could not be retried: `php artisan queue:retry` ended with exit status: 1: it is bad.";
+    assert!(said.contains(stays), "{said}");
+    assert_eq!(said.matches(" DONE\n").count(), 3, "{said}");
+    assert_eq!(app.failed(), ["bad"]);
+    assert_eq!(redis.length(&format!("{PREFIX}queues:default")), 1);
+    let read = |name: &str| std::fs::read_to_string(app.path(name)).unwrap();
+    assert_eq!(read("asked"), "queue:retry -- a bad c\nqueue:retry -- c\n");
+    assert_eq!(read("looked"), "once\n");
 }
 
 #[test]
