@@ -118,6 +118,7 @@ async fn retry(
             done.problems.push(problem);
         }
     }
+    done.problems.extend(retrying.unasked());
     retrying.finish().await;
     tracing::info!(
         jobs = done.retried,

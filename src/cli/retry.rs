@@ -172,7 +172,10 @@ impl<'a> Retry<'a> {
     }
 
     /// Ends the command, also after an error, with the records of what was pushed.
-    async fn end(self, ended: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
+    async fn end(mut self, mut ended: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
+        if let Some(text) = self.retrying.unasked() {
+            ended = ended.and(self.screen.warn(&text));
+        }
         self.retrying.finish().await;
         ended.map(|()| self.code)
     }

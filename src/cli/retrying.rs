@@ -14,7 +14,7 @@ use crate::failed::{FailedJobs, StoredJob};
 use crate::horizon::Horizon;
 use crate::payload::{self, Payload};
 use crate::queue::{Driver, Error, QueueName};
-use crate::time::{Clock, Micros, UnixSeconds};
+use crate::time::{Clock, Micros};
 
 /// The result of retrying one failed job.
 #[derive(Debug)]
@@ -36,6 +36,16 @@ pub(super) enum Retried {
     Refused(Duration, Error),
 }
 
+/// What only the class of a job knows.
+enum OfClass {
+    /// Nothing that the payload does not say.
+    Nothing,
+    /// Something that the payload says as well.
+    Wanted,
+    /// Something that the payload does not say: what, for messages.
+    Needed(&'static str),
+}
+
 /// The state shared by all retried jobs.
 pub(super) struct Retrying<'a> {
     config: &'a Config,
@@ -47,6 +57,8 @@ pub(super) struct Retrying<'a> {
     horizons: Vec<Horizon>,
     /// The app's `artisan`, once it is known whether PHP runs: none where it does not.
     artisan: OnceCell<Option<PathBuf>>,
+    /// Number of jobs that were pushed without asking their classes for what was wanted.
+    unasked: usize,
 }
 
 impl<'a> Retrying<'a> {
@@ -58,6 +70,7 @@ impl<'a> Retrying<'a> {
             connections: HashMap::new(),
             horizons: Vec::new(),
             artisan: OnceCell::new(),
+            unasked: 0,
         })
     }
 
@@ -93,16 +106,25 @@ impl<'a> Retrying<'a> {
                 return Ok(Some(stays(text)));
             }
         };
-        let until = parsed.limits.retry_until;
-        if until.is_some_and(|until: UnixSeconds| until < Clock::System.now()) {
-            if self.artisan().await.is_some() {
-                return Ok(None);
-            }
+        let asked = of_class(&parsed);
+        if !matches!(asked, OfClass::Nothing) && self.can_php_push(&job.connection).await {
+            return Ok(None);
+        }
+        if let OfClass::Needed(what) = asked {
             return Ok(Some(stays(format!(
-                "Job [{id}] has a retryUntil in the past that only its PHP class can renew: retry it with `php artisan queue:retry {id}`."
+                "Job [{id}] {what}: retry it with `php artisan queue:retry {id}`."
             ))));
         }
-        if let Err(error) = self.connect(&job).await {
+        let retried = self.push(&job, payload).await?;
+        let is_queued = matches!(retried, Retried::Pushed(_) | Retried::RecordStays(..));
+        self.unasked += usize::from(is_queued && matches!(asked, OfClass::Wanted));
+        Ok(Some(retried))
+    }
+
+    /// Pushes a job, and then removes its record.
+    async fn push(&mut self, job: &StoredJob, payload: Vec<u8>) -> anyhow::Result<Retried> {
+        let id = &job.id;
+        if let Err(error) = self.connect(job).await {
             // A connection that cannot be reached would fail for the next job too.
             let error = error.downcast::<config::Error>()?;
             let error = output::with_causes(&error.into());
@@ -110,7 +132,7 @@ impl<'a> Retrying<'a> {
                 "Job [{id}] cannot be pushed onto its connection [{}]: {error}",
                 job.connection
             );
-            return Ok(Some(stays(text)));
+            return Ok(stays(text));
         }
         let started = Instant::now();
         let queue = QueueName::from(job.queue.as_str());
@@ -119,9 +141,9 @@ impl<'a> Retrying<'a> {
             .await;
         let took = started.elapsed();
         if let Err(error) = pushed {
-            return Ok(Some(Retried::Refused(took, error)));
+            return Ok(Retried::Refused(took, error));
         }
-        Ok(Some(match self.store.forget(id).await {
+        Ok(match self.store.forget(id).await {
             Ok(_) => Retried::Pushed(took),
             Err(error) => Retried::RecordStays(
                 took,
@@ -129,7 +151,20 @@ impl<'a> Retrying<'a> {
                     "Job [{id}] is on its queue again, and its record could not be deleted (`queue:forget {id}` deletes it)"
                 )),
             ),
-        }))
+        })
+    }
+
+    /// Says how many jobs were pushed as they were, though their classes were to be asked.
+    pub(super) fn unasked(&self) -> Option<String> {
+        let are = match self.unasked {
+            0 => return None,
+            1 => "job was pushed as it was",
+            _ => "jobs were pushed as they were",
+        };
+        Some(format!(
+            "{} {are}: only PHP can ask classes for a new `retryUntil`, and it does not run here or does not have the connection",
+            self.unasked
+        ))
     }
 
     /// What Horizon adds to what is pushed onto Redis, if the app has it.
@@ -152,6 +187,13 @@ impl<'a> Retrying<'a> {
             self.connections.insert(job.connection.clone(), queue);
         }
         Ok(())
+    }
+
+    /// Whether PHP runs and has this connection, which `artisand.toml` alone may have.
+    async fn can_php_push(&self, connection: &str) -> bool {
+        let laravel = self.config.laravel();
+        laravel.is_some_and(|laravel| laravel.has_queue_connection(connection))
+            && self.artisan().await.is_some()
     }
 
     /// The app's `artisan`; `None` if PHP does not run, which is found out once.
@@ -227,4 +269,15 @@ impl<'a> Retrying<'a> {
 
 fn stays(why: String) -> Retried {
     Retried::Stays { tried: None, why }
+}
+
+/// What the class of a job has to be asked before the job is pushed again.
+fn of_class(job: &Payload) -> OfClass {
+    match job.limits.retry_until {
+        Some(until) if until < Clock::System.now() => {
+            OfClass::Needed("has a retryUntil in the past that only its PHP class can renew")
+        }
+        Some(_) => OfClass::Wanted,
+        None => OfClass::Nothing,
+    }
 }

@@ -228,15 +228,29 @@ fn a_store_that_cannot_prune_says_so_and_without_an_app_there_is_none() {
 fn only_the_apps_own_php_retries_what_only_its_class_can_renew() {
     let redis = RedisServer::start();
     let app = App::new(redis.port(), "13.31.0");
-    app.fail(&[("past", "redis", &payload(Some(now() - 600)), LONG_AGO)]);
     app.php("case $1 in -r) printf 8.4.1;; *) echo \"$*\" > $D/asked;; esac");
-    let said = app.run(&["queue:retry", "past"]);
-    let stays =
-        "Job [past] could not be retried: it is still a failed job after `php artisan queue:retry`";
-    assert!(said.contains(stays), "{said}");
+    // PHP does not know this one.
+    let port = redis.port();
+    app.configure(&format!(
+        "[connections.own]\nhost = '127.0.0.1'\nport = {port}\nprefix = '{PREFIX}'\n"
+    ));
     let artisan = app.path("artisan").display().to_string();
-    let asked = std::fs::read_to_string(app.path("asked")).unwrap();
-    assert_eq!(asked, format!("{artisan} queue:retry -- past\n"));
+    let (past, soon) = (now() - 600, now() + 600);
+    for (id, connection, until) in [("past", "redis", past), ("soon", "redis", soon)] {
+        app.fail(&[(id, connection, &payload(Some(until)), LONG_AGO)]);
+        let said = app.run(&["queue:retry", id]);
+        let stays = format!(
+            "Job [{id}] could not be retried: it is still a failed job after `php artisan queue:retry`"
+        );
+        assert!(said.contains(&stays), "{said}");
+        let asked = std::fs::read_to_string(app.path("asked")).unwrap();
+        assert_eq!(asked, format!("{artisan} queue:retry -- {id}\n"));
+    }
+    app.fail(&[("soon", "own", &payload(Some(soon)), LONG_AGO)]);
+    let said = app.run(&["queue:retry", "soon"]);
+    assert!(said.starts_with("exit 0\n"), "{said}");
+    assert!(said.contains("WARN  1 job was pushed as it was"), "{said}");
+    assert_eq!(redis.length(&format!("{PREFIX}queues:default")), 1);
 }
 
 #[test]
@@ -302,6 +316,9 @@ fn retried_jobs_are_pushed_anew_and_what_cannot_be_pushed_stays() {
            ERROR  Job [gone] cannot be pushed onto its connection [gone]: no queue connection `gone` (configured: database, redis, sync).
 
            ERROR  Job [sync] cannot be pushed onto its connection [sync]: queue connection `sync` has the driver `sync`, whose jobs wait nowhere: PHP runs them where they are pushed, or drops them.
+
+
+           WARN  1 job was pushed as it was: only PHP can ask classes for a new `retryUntil`, and it does not run here or does not have the connection.
         ");
     assert_eq!(app.failed(), ["past", "broken", "gone", "sync"]);
     let pushed = redis.list(&format!("{PREFIX}queues:default"));
