@@ -278,6 +278,23 @@ impl Manifest {
         Ok(())
     }
 
+    /// Whether methods of a job's class choose its group on SQS; of a wrapper, those of the class that is shown.
+    ///
+    /// `None` if the manifest does not say it.
+    #[cfg(feature = "cli")]
+    pub(crate) fn groups_itself(&self, class: &str, shown: &str) -> Option<bool> {
+        let class = ClassName::new(class)?;
+        let class = match Kind::of_class(&class) {
+            Kind::Job => class,
+            Kind::Listener | Kind::Notification | Kind::Mailable | Kind::Broadcast => {
+                ClassName::new(shown)?
+            }
+            // Laravel's own.
+            Kind::Command | Kind::Closure | Kind::Batch | Kind::String => return Some(false),
+        };
+        self.class(&class)?.flags.get("groups_itself")?.as_bool()
+    }
+
     pub(super) fn subject<'a>(
         &'a self,
         command: &'a Value,

@@ -12,7 +12,7 @@ use super::{failed, open, output, record_for_horizon};
 use crate::config::{self, Config, Laravel, QueuePlace, php};
 use crate::failed::{FailedJobs, StoredJob};
 use crate::horizon::Horizon;
-use crate::payload::{self, Payload};
+use crate::payload::{self, Data, Payload};
 use crate::queue::{Driver, Error, QueueName};
 use crate::time::{Clock, Micros};
 
@@ -106,7 +106,7 @@ impl<'a> Retrying<'a> {
                 return Ok(Some(stays(text)));
             }
         };
-        let asked = of_class(&parsed);
+        let asked = self.of_class(&job, &parsed);
         if !matches!(asked, OfClass::Nothing) && self.can_php_push(&job.connection).await {
             return Ok(None);
         }
@@ -154,6 +154,39 @@ impl<'a> Retrying<'a> {
         })
     }
 
+    /// What the class of a job has to be asked before the job is pushed again.
+    fn of_class(&self, job: &StoredJob, parsed: &Payload) -> OfClass {
+        let until = parsed.limits.retry_until;
+        if until.is_some_and(|until| until < Clock::System.now()) {
+            return OfClass::Needed(
+                "has a retryUntil in the past that only its PHP class can renew",
+            );
+        }
+        match self.groups_itself(job, parsed) {
+            Some(true) => OfClass::Needed(
+                "is for a queue that keeps order, and only its PHP class knows its group",
+            ),
+            Some(false) if until.is_none() => OfClass::Nothing,
+            _ => OfClass::Wanted,
+        }
+    }
+
+    /// Whether the class of a job chooses its group on this queue of SQS; `None` if that is not known.
+    fn groups_itself(&self, job: &StoredJob, parsed: &Payload) -> Option<bool> {
+        let is_asked = self.config.laravel().is_some_and(|laravel| {
+            // Before, `queue:retry` of PHP gives no group, and SQS refuses the job.
+            laravel.known_version().is_at_least(12, 53)
+                && matches!(job.queue.rsplit_once('.'), Some((_, "fifo")))
+                && matches!(laravel.queue_driver(&job.connection), Ok(Some(driver)) if driver == "sqs")
+        });
+        match &parsed.data {
+            Data::Command { name, .. } if is_asked => {
+                (self.config.classes()?).groups_itself(name, &parsed.display_name)
+            }
+            _ => Some(false),
+        }
+    }
+
     /// Says how many jobs were pushed as they were, though their classes were to be asked.
     pub(super) fn unasked(&self) -> Option<String> {
         let are = match self.unasked {
@@ -162,7 +195,7 @@ impl<'a> Retrying<'a> {
             _ => "jobs were pushed as they were",
         };
         Some(format!(
-            "{} {are}: only PHP can ask classes for a new `retryUntil`, and it does not run here or does not have the connection",
+            "{} {are}: only PHP can ask classes for a new `retryUntil` or a group on SQS, and it does not run here or does not have the connection",
             self.unasked
         ))
     }
@@ -269,15 +302,4 @@ impl<'a> Retrying<'a> {
 
 fn stays(why: String) -> Retried {
     Retried::Stays { tried: None, why }
-}
-
-/// What the class of a job has to be asked before the job is pushed again.
-fn of_class(job: &Payload) -> OfClass {
-    match job.limits.retry_until {
-        Some(until) if until < Clock::System.now() => {
-            OfClass::Needed("has a retryUntil in the past that only its PHP class can renew")
-        }
-        Some(_) => OfClass::Wanted,
-        None => OfClass::Nothing,
-    }
 }

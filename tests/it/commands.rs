@@ -253,6 +253,75 @@ fn only_the_apps_own_php_retries_what_only_its_class_can_renew() {
     assert_eq!(redis.length(&format!("{PREFIX}queues:default")), 1);
 }
 
+/// An app with a queue on SQS that keeps order, of whose classes a manifest knows two.
+#[cfg(feature = "sqs")]
+fn app_with_groups(redis: &RedisServer, server: &crate::harness::sqs::Sqs) -> App {
+    let app = App::new(redis.port(), "13.31.0");
+    let class = |groups_itself: bool| json!({"kind": "job", "file": "A.php", "flags": {"queued": true, "groups_itself": groups_itself}});
+    let sqs = json!({"driver": "sqs", "key": "k", "secret": "s", "region": "eu-central-1", "prefix": server.prefix()});
+    let manifest = json!({
+        "artisand": 1, "laravel": "13.31.0", "generated_at": 2_000_000_000,
+        "paths": {"base": app.path(""), "storage": app.path("storage")},
+        "config": {
+            "app": {"timezone": "UTC"},
+            "queue": {"default": "sqs", "connections": {"sqs": sqs}, "failed": {"driver": "file", "path": app.path(FAILED)}},
+            "cache": {"default": "file", "stores": {"file": {"driver": "file", "path": app.path("storage/framework/cache/data")}}},
+            "database": {"redis": {"options": {"prefix": PREFIX}, "default": {"host": "127.0.0.1", "port": redis.port()}}},
+        },
+        "classes": {"App\\Jobs\\Plain": class(false), "App\\Jobs\\Group": class(true)},
+    });
+    std::fs::write(app.path("artisand.json"), manifest.to_string()).unwrap();
+    let (base, manifest) = (app.path(""), app.path("artisand.json"));
+    let settings = format!(
+        "app = '{}'\nsettings = 'manifest'\nmanifest = '{}'\n[worker]\nledger = 'redis'\n",
+        base.display(),
+        manifest.display()
+    );
+    std::fs::write(app.path("artisand.toml"), settings).unwrap();
+    app
+}
+
+#[cfg(feature = "sqs")]
+#[test]
+fn php_asks_a_class_for_its_group_on_a_queue_that_keeps_order() {
+    let redis = RedisServer::start();
+    let server = crate::harness::sqs::Sqs::start();
+    let app = app_with_groups(&redis, &server);
+    app.php("case $1 in -r) ;; *) echo \"$*\" >> $D/asked;; esac");
+    let fail = |class: &str| {
+        app.fail(&[("a", "sqs", &payload(None).replace("Plain", class), LONG_AGO)]);
+        let jobs = std::fs::read_to_string(app.path(FAILED)).unwrap();
+        let jobs = jobs.replace("\"default\"", "\"orders.fifo\"");
+        std::fs::write(app.path(FAILED), jobs).unwrap();
+    };
+    let sent = || server.messages("orders.fifo").len();
+    #[rustfmt::skip]
+    let rows = [
+        // class, whether PHP runs, exit code, what is said, messages
+        ("Plain", true, 0, "DONE", 1),
+        ("Group", true, 1, "still a failed job after `php artisan queue:retry`", 1),
+        ("Other", true, 1, "still a failed job after `php artisan queue:retry`", 1),
+        ("Group", false, 1, "only its PHP class knows its group: retry it with `php artisan queue:retry a`", 1),
+        ("Other", false, 0, "WARN  1 job was pushed as it was", 2),
+    ];
+    for (class, runs, code, expected, messages) in rows {
+        fail(class);
+        let mut command = app.command(&["queue:retry", "a"]);
+        if !runs {
+            command.env("ARTISAND_PHP", "/nonexistent/php");
+        }
+        let said = shown(&mut command);
+        assert!(
+            said.starts_with(&format!("exit {code}\n")),
+            "{class}: {said}"
+        );
+        assert!(said.contains(expected), "{class}: {said}");
+        assert_eq!(sent(), messages, "{class}: {said}");
+    }
+    let asked = std::fs::read_to_string(app.path("asked")).unwrap();
+    assert_eq!(asked.matches("queue:retry -- a\n").count(), 2, "{asked}");
+}
+
 #[test]
 fn one_php_process_retries_many_jobs_and_another_those_behind_one_that_it_cannot() {
     let redis = RedisServer::start();
@@ -318,7 +387,7 @@ fn retried_jobs_are_pushed_anew_and_what_cannot_be_pushed_stays() {
            ERROR  Job [sync] cannot be pushed onto its connection [sync]: queue connection `sync` has the driver `sync`, whose jobs wait nowhere: PHP runs them where they are pushed, or drops them.
 
 
-           WARN  1 job was pushed as it was: only PHP can ask classes for a new `retryUntil`, and it does not run here or does not have the connection.
+           WARN  1 job was pushed as it was: only PHP can ask classes for a new `retryUntil` or a group on SQS, and it does not run here or does not have the connection.
         ");
     assert_eq!(app.failed(), ["past", "broken", "gone", "sync"]);
     let pushed = redis.list(&format!("{PREFIX}queues:default"));
