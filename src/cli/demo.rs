@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::output;
+use crate::config::{DEFAULT_FILE, MANIFEST_FILE};
 use crate::connection::{Database, DatabaseKind, DatabaseOptions};
 use crate::queue::{DatabaseQueue, DatabaseQueueOptions, Queue as _, QueueName};
 
@@ -57,6 +58,17 @@ handler = { exec = ["sh", "-c", "echo 'podcast service is down' >&2; exit 1"] }
 job = 'App\Jobs\*'
 handler = "discard"
 "#;
+
+/// How the names of variables begin that say settings of an app: they would win over those of the demo.
+const OF_APPS: [&str; 7] = [
+    "APP_",
+    "ARTISAND_",
+    "CACHE_",
+    "DB_",
+    "OTEL_",
+    "QUEUE_",
+    "REDIS_",
+];
 
 /// The fields of a captured job that are needed.
 #[derive(Deserialize)]
@@ -111,11 +123,8 @@ pub(super) async fn run(args: DemoArgs) -> anyhow::Result<ExitCode> {
 async fn prepare(home: &Path) -> anyhow::Result<usize> {
     let file = home.join("database.sqlite");
     std::fs::write(&file, "")?;
-    std::fs::write(home.join("artisand.toml"), SETTINGS)?;
-    std::fs::write(
-        home.join("artisand.json"),
-        manifest(home, &file).to_string(),
-    )?;
+    std::fs::write(home.join(DEFAULT_FILE), SETTINGS)?;
+    std::fs::write(home.join(MANIFEST_FILE), manifest(home, &file).to_string())?;
     let options = DatabaseOptions {
         database: file.display().to_string(),
         ..DatabaseOptions::new("sqlite", DatabaseKind::Sqlite)
@@ -171,11 +180,20 @@ struct Demo<'a> {
 }
 
 impl Demo<'_> {
+    /// A command whose settings are those of the demo alone, whatever app the environment names.
     fn of(&self, args: &[&str]) -> anyhow::Result<Command> {
         output::data(&format!("\n$ artisand {}\n", args.join(" ")))?;
         let mut command = Command::new(std::env::current_exe()?);
+        for (name, _) in std::env::vars_os() {
+            let shown = name.to_string_lossy();
+            if OF_APPS.iter().any(|prefix| shown.starts_with(prefix)) {
+                command.env_remove(&name);
+            }
+        }
         command
             .args(args)
+            .arg("--config")
+            .arg(self.home.join(DEFAULT_FILE))
             .current_dir(self.home)
             .stdin(Stdio::null());
         Ok(command)

@@ -1,6 +1,12 @@
 //! What people and scripts see: standard output, standard error, exit code.
 
+use std::borrow::Cow;
+use std::path::Path;
 use std::process::{Command, Output};
+
+use artisand::connection::{Database, DatabaseKind, DatabaseOptions, Row};
+use artisand::payload::CALL_QUEUED_HANDLER;
+use serde_json::json;
 
 use crate::harness::fixtures;
 use crate::harness::process::{ManagedChild, Workplace, artisand, install_program};
@@ -748,6 +754,46 @@ fn the_demo_needs_no_server_and_cleans_up() {
     // Twice in the same place would mix two of them.
     let said = run(&mut artisand(&["demo", "--keep", kept.to_str().unwrap()]));
     assert!(said.contains("cannot create"), "{said}");
+    the_demo_leaves_other_apps_alone(&kept);
+}
+
+/// `app` has what the demo keeps, and stands for an app that the environment names.
+fn the_demo_leaves_other_apps_alone(app: &Path) {
+    let toml = app.join("artisand.toml");
+    let settings = std::fs::read_to_string(&toml).unwrap();
+    std::fs::write(&toml, format!("app = '{}'\n{settings}", app.display())).unwrap();
+    let options = DatabaseOptions {
+        database: app.join("database.sqlite").to_str().unwrap().into(),
+        ..DatabaseOptions::new("sqlite", DatabaseKind::Sqlite)
+    };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let database = runtime.block_on(async { Database::new(&options).unwrap() });
+    let payload = json!({
+        "uuid": "a", "displayName": "App\\Jobs\\Own", "job": CALL_QUEUED_HANDLER,
+        "data": {"commandName": "App\\Jobs\\Own", "command": "O:12:\"App\\Jobs\\Own\":0:{}"},
+    });
+    let insert = "insert into jobs (queue, payload, attempts, available_at, created_at) values ('default', ?, 0, 0, 0)";
+    let payload = payload.to_string();
+    let params = [payload.as_str().into()];
+    let inserted = runtime.block_on(database.execute(insert, &params));
+    inserted.unwrap();
+    let jobs = || {
+        let select =
+            "select cast(id as text), cast(attempts as text), payload from jobs order by id";
+        let rows = runtime.block_on(database.rows(select, &[])).unwrap();
+        let texts = |row: &Row| [0, 1, 2].map(|column| row.text(column).map(Cow::into_owned));
+        rows.iter().map(texts).collect::<Vec<_>>()
+    };
+    let before = jobs();
+    for (name, value) in [
+        ("ARTISAND_APP", app.to_owned()),
+        ("ARTISAND_CONFIG", toml),
+        ("ARTISAND_MANIFEST", app.join("artisand.json")),
+    ] {
+        let said = run(artisand(&["demo"]).env(name, value));
+        assert!(said.contains("52 jobs are done"), "{name}: {said}");
+        assert_eq!(jobs(), before, "{name}");
+    }
 }
 
 #[test]
