@@ -257,10 +257,13 @@ fn documents(data: &str) -> anyhow::Result<Documents> {
         None => ("standard input".to_owned(), Box::new(std::io::stdin())),
     };
     let lines = BufReader::new(reader).lines().enumerate();
-    let lines = lines.filter(|(_, line)| line.as_ref().is_ok_and(|line| !line.trim().is_empty()));
+    let is_blank = |line: &str| line.trim().is_empty();
+    let lines = lines.filter(move |(_, line)| !line.as_deref().is_ok_and(is_blank));
     Ok(Box::new(lines.map(move |(number, line)| {
         let place = format!("{name}:{}", number + 1);
-        let document = serde_json::from_str(&line?);
+        let document = line
+            .map_err(anyhow::Error::from)
+            .and_then(|line| Ok(serde_json::from_str(&line)?));
         let document = document.with_context(|| place.clone())?;
         Ok((place, document))
     })))

@@ -22,6 +22,7 @@ mod docs;
 mod doctor;
 mod failed;
 mod faults;
+mod file_app;
 mod follow;
 #[cfg(feature = "http")]
 mod fuzz;

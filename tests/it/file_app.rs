@@ -1,0 +1,135 @@
+//! Commands in an app whose jobs are rows of a file: neither a server nor PHP is there.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use artisand::connection::{Database, DatabaseKind, DatabaseOptions};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+use crate::harness::jobs_table::migration;
+use crate::harness::process::{ManagedChild, artisand};
+use crate::harness::stores::Kind;
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// An app with a manifest, and the tables of Laravel's migrations.
+struct FileApp {
+    home: TempDir,
+    database: Database,
+    runtime: Runtime,
+}
+
+impl FileApp {
+    fn new() -> Self {
+        Self::with(&json!({}))
+    }
+
+    /// With further queue connections.
+    fn with(connections: &Value) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("database.sqlite");
+        std::fs::write(&file, "").unwrap();
+        let mut all = json!({"database": {
+            "driver": "database", "table": "jobs", "queue": "default", "retry_after": 90,
+        }});
+        for (name, connection) in connections.as_object().unwrap() {
+            all[name] = connection.clone();
+        }
+        let manifest = json!({
+            "artisand": 1, "laravel": "13.31.0", "generated_at": 0,
+            "paths": {"base": home.path(), "storage": home.path().join("storage")},
+            "config": {
+                "app": {"timezone": "UTC", "maintenance": {"driver": "file"}},
+                "cache": {"default": "file", "stores": {"file": {"driver": "file", "path": home.path().join("cache")}}, "prefix": ""},
+                "database": {
+                    "default": "sqlite",
+                    "connections": {"sqlite": {"driver": "sqlite", "database": file, "prefix": ""}},
+                },
+                "queue": {
+                    "default": "database", "connections": all,
+                    "batching": {"database": "sqlite", "table": "job_batches"},
+                    "failed": {"driver": "database-uuids", "database": "sqlite", "table": "failed_jobs"},
+                },
+            },
+        });
+        std::fs::write(home.path().join("artisand.json"), manifest.to_string()).unwrap();
+        let options = DatabaseOptions {
+            database: file.to_str().unwrap().into(),
+            ..DatabaseOptions::new("sqlite", DatabaseKind::Sqlite)
+        };
+        let runtime = Runtime::new().unwrap();
+        let database = runtime.block_on(async {
+            let database = Database::new(&options).unwrap();
+            for statement in migration(Kind::Sqlite) {
+                database.execute(&statement, &[]).await.unwrap();
+            }
+            database
+        });
+        let app = Self {
+            home,
+            database,
+            runtime,
+        };
+        app.set("");
+        app
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    /// Writes `artisand.toml` with these settings.
+    fn set(&self, settings: &str) {
+        let toml = format!("settings = 'manifest'\n{settings}");
+        std::fs::write(self.path("artisand.toml"), toml).unwrap();
+    }
+
+    fn artisand(&self, args: &[&str]) -> Command {
+        let mut command = artisand(args);
+        command.current_dir(self.home.path()).env("COLUMNS", "80");
+        command
+    }
+
+    /// Runs a command to its end; returns its exit code, and all that it has printed.
+    fn run(&self, args: &[&str]) -> (i32, String) {
+        let mut process = ManagedChild::spawn(self.artisand(args));
+        let code = process.wait_timeout(SOON).code().unwrap();
+        (code, process.stdout() + &process.stderr())
+    }
+
+    /// The rows that a statement selects, each as its only column.
+    fn select(&self, sql: &str) -> Vec<String> {
+        let rows = self.runtime.block_on(self.database.rows(sql, &[])).unwrap();
+        rows.iter()
+            .map(|row| row.text(0).unwrap().into_owned())
+            .collect()
+    }
+
+    fn payloads(&self) -> Vec<String> {
+        self.select("select payload from jobs order by id")
+    }
+}
+
+#[test]
+fn a_line_that_cannot_be_read_is_an_error_with_its_number() {
+    let app = FileApp::new();
+    std::fs::write(
+        app.path("lines"),
+        b"{\"id\":1}\n \n{\"name\":\"Ren\xe9\"}\n{\"id\":3}\n",
+    )
+    .unwrap();
+    std::fs::create_dir(app.path("directory")).unwrap();
+    for (data, dispatched, expected) in [
+        ("--data=@lines", 1, "lines:3: "),
+        ("--data=@directory", 0, "directory:1: "),
+    ] {
+        let before = app.payloads().len();
+        let (code, said) = app.run(&["dispatch", "Legacy@run", data]);
+        assert_eq!(code, 1, "{data}: {said}");
+        assert!(said.contains(expected), "{data}: {said}");
+        assert_eq!(app.payloads().len() - before, dispatched, "{data}: {said}");
+    }
+}
