@@ -9,9 +9,12 @@ use futures_util::stream::{FuturesOrdered, StreamExt as _};
 use indicatif::{ProgressBar, ProgressStyle};
 use jiff::civil::DateTime;
 use serde_json::Value as Json;
+use tokio::signal::unix::SignalKind;
+use tokio::sync::mpsc;
 
+use super::runtime::stops;
 use super::{GlobalArgs, UsageError, output};
-use crate::dispatch::{Dispatch, Dispatched, Pending, Prepared};
+use crate::dispatch::{Dispatch, DispatchError, Dispatched, Pending, Prepared};
 use crate::php::{Array, ClassName, Key, Object, Value};
 
 /// Arguments of `dispatch`, as given.
@@ -83,6 +86,7 @@ async fn dispatch_all(
     due: Option<Due>,
     dispatch: &Dispatch,
 ) -> anyhow::Result<ExitCode> {
+    let mut stops = stops(&[SignalKind::terminate(), SignalKind::interrupt()])?;
     let mut work = Work {
         jobs: documents(&args.data)?,
         repeated: None,
@@ -91,61 +95,108 @@ async fn dispatch_all(
         dispatch,
         due,
     };
-    let is_many = is_many(&args.data) || args.count > 1;
-    let progress = progress(is_many && !args.dry_run);
+    let mut tally = Tally::new(args);
     let mut pushes = FuturesOrdered::new();
-    let mut failed: Vec<anyhow::Error> = Vec::new();
-    let (mut queued, mut unique) = (0_u64, 0_u64);
-    loop {
-        // Jobs are read and made in order, and pushed together.
-        while failed.is_empty() && pushes.len() < IN_FLIGHT {
-            match work.next().await {
-                Some(Ok((place, prepared))) => {
-                    if args.dry_run {
-                        let payload = String::from_utf8_lossy(prepared.payload());
-                        output::data(&format!("{payload}\n"))?;
-                    } else {
-                        pushes.push_back(async move { (place, prepared.push().await) });
-                    }
+    // Whether no more is read, and whether that is because of a signal.
+    let (mut is_over, mut is_stopped) = (false, false);
+    while !(is_over && pushes.is_empty()) {
+        // Jobs are made in order, as many as have come, and pushed together.
+        tokio::select! {
+            biased;
+            _ = stops.recv() => {
+                if is_stopped {
+                    let left = pushes.len();
+                    return Err(anyhow!("given up: {left} jobs may be on their queues, or not"));
                 }
-                Some(Err(error)) => failed.push(error),
-                None => break,
+                is_stopped = true;
+                tally.failed.extend((!is_over).then(|| work.stopped()));
+                output::notice("Nothing more is read. What is being pushed is finished; a second signal gives it up");
             }
+            job = work.next(), if !is_over && pushes.len() < IN_FLIGHT => match job {
+                Some(Ok((_, prepared))) if args.dry_run => {
+                    let payload = String::from_utf8_lossy(prepared.payload());
+                    output::data(&format!("{payload}\n"))?;
+                }
+                Some(Ok((place, prepared))) => {
+                    pushes.push_back(async move { (place, prepared.push().await) });
+                }
+                Some(Err(error)) => tally.failed.push(error),
+                None => is_over = true,
+            },
+            Some((place, answer)) = pushes.next() => tally.note(place, answer)?,
         }
-        match pushes.next().await {
-            Some((_, Ok(Dispatched::Queued { uuid, queue, .. }))) => {
-                queued += 1;
-                progress.inc(1);
-                if !is_many {
+        is_over |= !tally.failed.is_empty();
+    }
+    tally.finish()
+}
+
+/// What has become of the jobs.
+struct Tally {
+    /// Whether to count the jobs, and not to name each.
+    is_many: bool,
+    is_dry: bool,
+    progress: ProgressBar,
+    queued: u64,
+    unique: u64,
+    failed: Vec<anyhow::Error>,
+}
+
+impl Tally {
+    fn new(args: &DispatchArgs) -> Self {
+        let is_many = is_many(&args.data) || args.count > 1;
+        Self {
+            is_many,
+            is_dry: args.dry_run,
+            progress: progress(is_many && !args.dry_run),
+            queued: 0,
+            unique: 0,
+            failed: Vec::new(),
+        }
+    }
+
+    fn note(
+        &mut self,
+        place: String,
+        pushed: Result<Dispatched, DispatchError>,
+    ) -> anyhow::Result<()> {
+        match pushed {
+            Ok(Dispatched::Queued { uuid, queue, .. }) => {
+                self.queued += 1;
+                self.progress.inc(1);
+                if !self.is_many {
                     output::data(&format!("{uuid} on queue {queue}\n"))?;
                 }
             }
-            Some((_, Ok(Dispatched::Unique))) => unique += 1,
-            Some((place, Err(error))) => failed.push(anyhow::Error::new(error).context(place)),
-            None => break,
+            Ok(Dispatched::Unique) => self.unique += 1,
+            Err(error) => self.failed.push(anyhow::Error::new(error).context(place)),
         }
+        Ok(())
     }
-    progress.finish_and_clear();
-    if !args.dry_run && is_many {
-        output::data(&format!("{queued} jobs dispatched\n"))?;
+
+    fn finish(self) -> anyhow::Result<ExitCode> {
+        self.progress.finish_and_clear();
+        if !self.is_dry && self.is_many {
+            output::data(&format!("{} jobs dispatched\n", self.queued))?;
+        }
+        if self.unique > 0 {
+            output::notice(&format!(
+                "{} not dispatched: a unique job of the same id waits already",
+                self.unique
+            ));
+        }
+        let mut failed = self.failed.into_iter();
+        let Some(first) = failed.next() else {
+            return Ok(ExitCode::SUCCESS);
+        };
+        for other in failed {
+            output::notice(&format!("{other:#}"));
+        }
+        Err(if self.is_many {
+            first.context("not all jobs were dispatched, and none after this one was read")
+        } else {
+            first
+        })
     }
-    if unique > 0 {
-        output::notice(&format!(
-            "{unique} not dispatched: a unique job of the same id waits already"
-        ));
-    }
-    let mut failed = failed.into_iter();
-    let Some(first) = failed.next() else {
-        return Ok(ExitCode::SUCCESS);
-    };
-    for other in failed {
-        output::notice(&format!("{other:#}"));
-    }
-    Err(if is_many {
-        first.context("not all jobs were dispatched, and none after this one was read")
-    } else {
-        first
-    })
 }
 
 /// Jobs that are pushed at a time.
@@ -177,13 +228,14 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
+    /// The next job. Cancel safe: nothing that was read is lost.
     async fn next(&mut self) -> Option<anyhow::Result<(String, Prepared)>> {
         if self
             .repeated
             .as_ref()
             .is_none_or(|(_, _, count)| *count == 0)
         {
-            match self.jobs.next()? {
+            match self.jobs.recv().await? {
                 Ok((place, data)) => self.repeated = Some((place, data, self.args.count)),
                 Err(error) => return Some(Err(error)),
             }
@@ -197,16 +249,28 @@ impl Work<'_> {
                 output::notice(&note);
             }
         }
-        *count = count.checked_sub(1)?;
+        let left = count.checked_sub(1)?;
         let prepared = match pending(self.dispatch, self.args, self.due, data) {
             Ok(pending) => pending.prepare().await.map_err(anyhow::Error::new),
             Err(error) => Err(error),
         };
+        *count = left;
         let place = place.clone();
         Some(match prepared {
             Ok(prepared) => Ok((place, prepared)),
             Err(error) => Err(error.context(place)),
         })
+    }
+
+    /// Says how far the jobs have come, so that someone can go on from there.
+    fn stopped(&self) -> anyhow::Error {
+        match &self.repeated {
+            None => anyhow!("stopped before the first"),
+            Some((place, _, 0)) => anyhow!("stopped after {place}"),
+            Some((place, _, left)) => {
+                anyhow!("stopped at {place}, which is to be dispatched {left} times more")
+            }
+        }
     }
 }
 
@@ -237,36 +301,48 @@ fn is_many(data: &str) -> bool {
     data == "-" || data.starts_with('@')
 }
 
-type Documents = Box<dyn Iterator<Item = anyhow::Result<(String, Json)>>>;
+/// Documents with their place for messages, until the first that cannot be read.
+type Documents = mpsc::Receiver<anyhow::Result<(String, Json)>>;
 
-/// The documents that are given, with their place for messages.
+/// The documents that are given.
 fn documents(data: &str) -> anyhow::Result<Documents> {
-    if !is_many(data) {
-        let document = serde_json::from_str(data);
-        let document = document.map_err(|error| UsageError(format!("--data: {error}")))?;
-        return Ok(Box::new(std::iter::once(Ok((
-            "--data".to_owned(),
-            document,
-        )))));
-    }
-    let (name, reader): (String, Box<dyn Read>) = match data.strip_prefix('@') {
+    let (name, reader): (String, Box<dyn Read + Send>) = match data.strip_prefix('@') {
         Some(path) => {
             let file = std::fs::File::open(path).with_context(|| path.to_owned())?;
             (path.to_owned(), Box::new(file))
         }
-        None => ("standard input".to_owned(), Box::new(std::io::stdin())),
+        None if data == "-" => ("standard input".to_owned(), Box::new(std::io::stdin())),
+        None => {
+            let document = serde_json::from_str(data);
+            let document = document.map_err(|error| UsageError(format!("--data: {error}")))?;
+            let (sender, documents) = mpsc::channel(1);
+            // There is room for it.
+            let _ = sender.try_send(Ok(("--data".to_owned(), document)));
+            return Ok(documents);
+        }
     };
-    let lines = BufReader::new(reader).lines().enumerate();
-    let is_blank = |line: &str| line.trim().is_empty();
-    let lines = lines.filter(move |(_, line)| !line.as_deref().is_ok_and(is_blank));
-    Ok(Box::new(lines.map(move |(number, line)| {
-        let place = format!("{name}:{}", number + 1);
-        let document = line
-            .map_err(anyhow::Error::from)
-            .and_then(|line| Ok(serde_json::from_str(&line)?));
-        let document = document.with_context(|| place.clone())?;
-        Ok((place, document))
-    })))
+    let (sender, documents) = mpsc::channel(IN_FLIGHT);
+    let read = move || {
+        for (number, line) in BufReader::new(reader).lines().enumerate() {
+            let place = format!("{name}:{}", number + 1);
+            let document = match line.map(|line| line.trim().to_owned()) {
+                Ok(blank) if blank.is_empty() => continue,
+                Ok(line) => serde_json::from_str(&line).map_err(anyhow::Error::from),
+                Err(error) => Err(error.into()),
+            };
+            let is_last = document.is_err();
+            let document = document.with_context(|| place.clone());
+            let sent = sender.blocking_send(document.map(|document| (place, document)));
+            if is_last || sent.is_err() {
+                break;
+            }
+        }
+    };
+    // The next line may be long in coming, and what has come is not to wait for it. The runtime would wait for one of its
+    // own threads at the end; for this one nothing does.
+    let thread = std::thread::Builder::new().name("artisand-input".into());
+    thread.spawn(read).context("could not start a thread")?;
+    Ok(documents)
 }
 
 fn pending(

@@ -1,16 +1,18 @@
 //! Commands in an app whose jobs are rows of a file: neither a server nor PHP is there.
 
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use artisand::connection::{Database, DatabaseKind, DatabaseOptions};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use crate::harness::jobs_table::migration;
-use crate::harness::process::{ManagedChild, artisand};
+use crate::harness::process::{ManagedChild, artisand, eventually};
 use crate::harness::stores::Kind;
 
 const SOON: Duration = Duration::from_secs(60);
@@ -132,4 +134,25 @@ fn a_line_that_cannot_be_read_is_an_error_with_its_number() {
         assert!(said.contains(expected), "{data}: {said}");
         assert_eq!(app.payloads().len() - before, dispatched, "{data}: {said}");
     }
+}
+
+#[test]
+fn lines_are_dispatched_as_they_come_and_a_stop_says_how_far_they_have_come() {
+    let app = FileApp::new();
+    let (mut dispatch, mut input) =
+        ManagedChild::spawn_fed(app.artisand(&["dispatch", "Legacy@run", "--data=-"]));
+    for (lines, jobs) in [("{\"id\":1}\n", 1), ("\n{\"id\":2}\n", 2)] {
+        input.write_all(lines.as_bytes()).unwrap();
+        eventually("what has come is pushed", SOON, || {
+            (app.payloads().len() == jobs).then_some(())
+        });
+    }
+    // The pipe is still open.
+    dispatch.signal(Signal::TERM);
+    let status = dispatch.wait_timeout(SOON);
+    assert_eq!(status.code(), Some(1), "{}", dispatch.describe());
+    assert_eq!(dispatch.stdout(), "2 jobs dispatched\n");
+    let said = dispatch.stderr();
+    assert!(said.contains("stopped after standard input:3"), "{said}");
+    assert_eq!(app.payloads().len(), 2);
 }

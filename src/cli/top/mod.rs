@@ -5,12 +5,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::SignalKind;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::orders::carry_out;
+use super::runtime::stops;
 use super::{GlobalArgs, UsageError, open, output};
 use crate::config::{self, Config};
 use crate::telemetry::{Order, OrderResult, Overview, Sources};
@@ -58,7 +59,12 @@ pub(super) async fn run(args: TopArgs, global: &GlobalArgs) -> anyhow::Result<Ex
     let look = Look {
         is_coloured: global.is_coloured(),
     };
-    let signals = stops().context("could not listen for signals")?;
+    let signals = stops(&[
+        SignalKind::terminate(),
+        SignalKind::interrupt(),
+        SignalKind::quit(),
+        SignalKind::hangup(),
+    ])?;
     let keys = Keys::start().context("could not start a thread")?;
     let taken = TakenTerminal::take().context("could not take over the terminal")?;
     let top = Top {
@@ -70,23 +76,6 @@ pub(super) async fn run(args: TopArgs, global: &GlobalArgs) -> anyhow::Result<Ex
     };
     top.run(taken, keys, signals).await?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Hears of signals that tell the process to end.
-fn stops() -> std::io::Result<mpsc::Receiver<()>> {
-    let (sender, receiver) = mpsc::channel(1);
-    for kind in [
-        SignalKind::terminate(),
-        SignalKind::interrupt(),
-        SignalKind::quit(),
-        SignalKind::hangup(),
-    ] {
-        let (mut arrivals, sender) = (signal(kind)?, sender.clone());
-        tokio::spawn(async move {
-            while arrivals.recv().await.is_some() && sender.send(()).await.is_ok() {}
-        });
-    }
-    Ok(receiver)
 }
 
 type Running<'a, T> = Option<Pin<Box<dyn Future<Output = T> + 'a>>>;

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -26,11 +26,22 @@ pub(crate) struct ManagedChild {
 
 impl ManagedChild {
     /// Starts it.
-    pub(crate) fn spawn(mut command: Command) -> Self {
+    pub(crate) fn spawn(command: Command) -> Self {
+        Self::start(command, Stdio::null())
+    }
+
+    /// Starts it; the caller writes its standard input.
+    pub(crate) fn spawn_fed(command: Command) -> (Self, ChildStdin) {
+        let mut started = Self::start(command, Stdio::piped());
+        let input = started.child.stdin.take().unwrap();
+        (started, input)
+    }
+
+    fn start(mut command: Command, input: Stdio) -> Self {
         let name = format!("{command:?}");
         let (stdout, stderr) = (NamedTempFile::new().unwrap(), NamedTempFile::new().unwrap());
         let child = command
-            .stdin(Stdio::null())
+            .stdin(input)
             .stdout(stdout.reopen().unwrap())
             .stderr(stderr.reopen().unwrap())
             .spawn()
