@@ -2,10 +2,13 @@
 
 use std::process::ExitCode;
 
+use sha2::{Digest as _, Sha256};
+
 use super::paint::{Tag, boxed};
 use super::{GlobalArgs, UsageError, open, output};
 use crate::payload::{Document, Payload};
 use crate::queue::{Driver, Fate, Place, QueueName};
+use crate::shown::hex;
 
 /// Arguments of `queue:quarantine`, as given.
 #[derive(Debug, clap::Args)]
@@ -19,9 +22,9 @@ pub(super) struct QuarantineArgs {
     #[arg(long, value_name = "CONNECTION")]
     connection: Option<String>,
 
-    /// Only payloads with these numbers, as listed, comma separated
-    #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
-    only: Vec<usize>,
+    /// Only payloads with these ids, as listed, comma separated
+    #[arg(long, value_name = "IDS", value_delimiter = ',')]
+    only: Vec<String>,
 
     /// Print the payloads whole; with --json byte for byte, as far as they are text
     #[arg(long)]
@@ -60,22 +63,40 @@ pub(super) async fn run(args: QuarantineArgs, global: &GlobalArgs) -> anyhow::Re
         }
         None => queue.quarantines().await?,
     };
+    let mut held = Vec::new();
+    for queue_name in queues {
+        let payloads = queue.look(&queue_name, Place::Quarantine, 0, MOST).await?;
+        let all = queue.sizes(&queue_name).await?.quarantined;
+        let more = all.saturating_sub(payloads.len() as u64);
+        if more > 0 {
+            output::notice(&format!(
+                "[{queue_name}]: {more} more payloads are in quarantine than can be seen in one call"
+            ));
+        }
+        held.push((queue_name, payloads));
+    }
+    for id in &args.only {
+        let mut payloads = held.iter().flat_map(|(_, payloads)| payloads);
+        anyhow::ensure!(
+            payloads.any(|payload| id_of(payload) == *id),
+            "no payload in quarantine has the id `{id}`: `artisand queue:quarantine` lists those that there are"
+        );
+    }
     let mut text = String::new();
-    for queue_name in &queues {
-        let payloads = queue.look(queue_name, Place::Quarantine, 0, MOST).await?;
-        let chosen: Vec<(usize, Vec<u8>)> = payloads
-            .into_iter()
-            .enumerate()
-            .map(|(index, payload)| (index + 1, payload))
-            .filter(|(number, _)| args.only.is_empty() || args.only.contains(number))
-            .collect();
-        text += &act(&args, global, &*queue, &name, queue_name, chosen).await?;
+    for (queue_name, mut payloads) in held {
+        payloads.retain(|payload| args.only.is_empty() || args.only.contains(&id_of(payload)));
+        text += &act(&args, global, &*queue, &name, &queue_name, payloads).await?;
     }
     if text.is_empty() && !args.json {
         text = information("No payloads in quarantine", global);
     }
     output::data(&text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What a payload is called: its place in the list is another one once those before it have gone.
+fn id_of(payload: &[u8]) -> String {
+    hex(&Sha256::digest(payload)[..6])
 }
 
 fn information(text: &str, global: &GlobalArgs) -> String {
@@ -88,56 +109,44 @@ async fn act(
     queue: &dyn Driver,
     connection: &str,
     name: &QueueName,
-    chosen: Vec<(usize, Vec<u8>)>,
+    chosen: Vec<Vec<u8>>,
 ) -> anyhow::Result<String> {
-    if args.requeue || args.delete {
-        let payloads: Vec<Vec<u8>> = chosen.into_iter().map(|(_, payload)| payload).collect();
-        let fate = if args.requeue {
-            Fate::Requeue
-        } else {
-            Fate::Delete
-        };
-        let count = queue.dequarantine(name, &payloads, fate).await?;
-        let what = if args.requeue {
-            "pushed back onto"
-        } else {
-            "deleted from the quarantine of"
-        };
-        let plural = if count == 1 { "payload" } else { "payloads" };
-        let text = format!("{count} {plural} {what} the [{name}] queue");
-        return Ok(information(&text, global));
+    let lines = chosen
+        .iter()
+        .map(|payload| line(args, connection, name, payload));
+    let lines: String = lines.collect();
+    let (fate, what) = match (args.requeue, args.delete) {
+        (true, _) => (Fate::Requeue, "pushed back onto"),
+        (_, true) => (Fate::Delete, "deleted from the quarantine of"),
+        _ => return Ok(lines),
+    };
+    let count = queue.dequarantine(name, &chosen, fate).await?;
+    if args.json {
+        return Ok(lines);
     }
-    let mut text = String::new();
-    for (number, payload) in chosen {
-        let reason = reason(connection, name, &payload);
-        let line = if args.json {
-            let payload_text = args
-                .show
-                .then(|| String::from_utf8_lossy(&payload).into_owned());
-            serde_json::json!({
-                "connection": connection, "queue": name.as_str(), "number": number, "bytes": payload.len(),
-                "reason": reason, "payload": payload_text,
-            })
-            .to_string()
-                + "\n"
-        } else {
-            let shown = if args.show {
-                format!(
-                    "\n    {}",
-                    output::printable(&String::from_utf8_lossy(&payload))
-                )
-            } else {
-                String::new()
-            };
-            format!(
-                "  {} {number}, {} bytes: {reason}{shown}\n",
-                output::printable(name.as_str()),
-                payload.len()
-            )
-        };
-        text.push_str(&line);
+    let plural = if count == 1 { "payload" } else { "payloads" };
+    let text = format!("{count} {plural} {what} the [{name}] queue");
+    Ok(lines + &information(&text, global))
+}
+
+/// Shows a payload.
+fn line(args: &QuarantineArgs, connection: &str, name: &QueueName, payload: &[u8]) -> String {
+    let (id, reason) = (id_of(payload), reason(connection, name, payload));
+    let text = args.show.then(|| String::from_utf8_lossy(payload));
+    if args.json {
+        let object = serde_json::json!({
+            "connection": connection, "queue": name.as_str(), "id": id, "bytes": payload.len(),
+            "reason": reason, "payload": text,
+        });
+        return format!("{object}\n");
     }
-    Ok(text)
+    let shown = text.map(|text| format!("\n    {}", output::printable(&text)));
+    format!(
+        "  {} {id}, {} bytes: {reason}{}\n",
+        output::printable(name.as_str()),
+        payload.len(),
+        shown.unwrap_or_default()
+    )
 }
 
 /// Why a payload is in quarantine, determined anew: a later version may read what an earlier one could not.

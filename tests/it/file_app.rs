@@ -1,5 +1,6 @@
 //! Commands in an app whose jobs are rows of a file: neither a server nor PHP is there.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
@@ -110,6 +111,14 @@ impl FileApp {
             .collect()
     }
 
+    /// Adds a job that is due at this second.
+    fn insert(&self, queue: &str, payload: &str, due: i64) {
+        let sql = "insert into jobs (queue, payload, attempts, available_at, created_at) values (?, ?, 0, ?, 0)";
+        let params = [queue.into(), payload.into(), due.into()];
+        let inserted = self.runtime.block_on(self.database.execute(sql, &params));
+        inserted.unwrap();
+    }
+
     fn payloads(&self) -> Vec<String> {
         self.select("select payload from jobs order by id")
     }
@@ -155,4 +164,41 @@ fn lines_are_dispatched_as_they_come_and_a_stop_says_how_far_they_have_come() {
     let said = dispatch.stderr();
     assert!(said.contains("stopped after standard input:3"), "{said}");
     assert_eq!(app.payloads().len(), 2);
+}
+
+#[test]
+fn payloads_in_quarantine_are_named_by_their_bytes() {
+    let app = FileApp::new();
+    for payload in ["first", "second", "third"] {
+        app.insert("default:quarantine", payload, 0);
+    }
+    let (code, listed) = app.run(&["queue:quarantine", "--json", "--show"]);
+    assert_eq!(code, 0, "{listed}");
+    let listed = listed.lines().map(|line| {
+        let object: Value = serde_json::from_str(line).unwrap();
+        let text = |key: &str| object[key].as_str().unwrap().to_owned();
+        (text("payload"), format!("--only={}", text("id")))
+    });
+    let ids: BTreeMap<String, String> = listed.collect();
+    let (first, second) = (&*ids["first"], &*ids["second"]);
+    let both = format!("{second},nothing");
+    #[rustfmt::skip]
+    let rows: [(&[&str], i32, &str, &[&str]); 6] = [
+        (&["--delete", first], 0, "1 payload deleted from the quarantine of the [default] queue", &["second", "third"]),
+        // It would have been the second one by its number.
+        (&["--delete", first], 1, "no payload in quarantine has the id", &["second", "third"]),
+        (&["--delete", "--only=1"], 1, "no payload in quarantine has the id `1`", &["second", "third"]),
+        (&["--delete", &both], 1, "no payload in quarantine has the id `nothing`", &["second", "third"]),
+        (&["--delete", "--show", second], 0, "\n    second\n", &["third"]),
+        (&["--requeue"], 0, "1 payload pushed back onto the [default] queue", &[]),
+    ];
+    for (args, expected_code, expected, left) in rows {
+        let (code, said) = app.run(&[&["queue:quarantine", "default"], args].concat());
+        assert_eq!(code, expected_code, "{args:?}: {said}");
+        assert!(said.contains(expected), "{args:?}: {said}");
+        let held =
+            app.select("select payload from jobs where queue = 'default:quarantine' order by id");
+        assert_eq!(held, left, "{args:?}");
+    }
+    assert_eq!(app.payloads(), ["third"]);
 }
