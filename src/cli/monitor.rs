@@ -133,13 +133,16 @@ async fn look(
     };
     let name = QueueName::from(name);
     let sizes = opened.sizes(&name).await?;
-    let head = first_waiting(opened, &name).await?;
-    let head = head.and_then(|head| Payload::parse(&head).ok());
+    let mut oldest = opened.first_due(&name).await?;
+    if oldest.is_none() {
+        let head = first_waiting(opened, &name).await?;
+        oldest = head.and_then(|head| Payload::parse(&head).ok()?.created_at);
+    }
     let mut monitored = Monitored {
         connection,
         queue: QueueName::from(queue),
         sizes,
-        oldest: head.and_then(|head| head.created_at),
+        oldest,
         is_busy: false,
     };
     monitored.is_busy = monitored.size() >= max;

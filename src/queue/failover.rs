@@ -296,6 +296,10 @@ impl Queue for FailoverQueue {
         self.first.due(queue, now)
     }
 
+    fn first_due<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, Option<UnixSeconds>> {
+        self.first.first_due(queue)
+    }
+
     fn sizes<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, Sizes> {
         self.first.sizes(queue)
     }

@@ -741,6 +741,12 @@ pub trait Queue: Send + Sync + fmt::Debug + 'static {
     /// Counts the jobs of a queue that are due; nothing is migrated.
     fn due<'a>(&'a self, queue: &'a QueueName, now: UnixSeconds) -> Answer<'a, Due>;
 
+    /// The second at which the first of a queue's pending jobs was due, where the driver keeps that beside the payloads.
+    fn first_due<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, Option<UnixSeconds>> {
+        let _ = queue;
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
     /// Counts the jobs of a queue. Nothing is migrated: a due delayed job counts as delayed.
     fn sizes<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, Sizes>;
 

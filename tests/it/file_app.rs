@@ -202,3 +202,25 @@ fn payloads_in_quarantine_are_named_by_their_bytes() {
     }
     assert_eq!(app.payloads(), ["third"]);
 }
+
+#[test]
+fn the_oldest_pending_job_is_the_one_that_has_been_due_for_the_longest_time() {
+    let app = FileApp::new();
+    let pushed = |at: i64| json!({"job": "Legacy@run", "data": [], "createdAt": at}).to_string();
+    // Pushed first, released twice; pushed later with a delay; reserved; not yet due.
+    app.insert("default", &pushed(10), 200);
+    app.insert("default", &pushed(50), 100);
+    app.insert("default", &pushed(5), 6);
+    let reserve = "update jobs set reserved_at = 7 where available_at = 6 returning payload";
+    assert_eq!(app.select(reserve).len(), 1);
+    app.insert("default", &pushed(1), 4_000_000_000);
+    app.insert("later", &pushed(1), 4_000_000_000);
+    let (code, said) = app.run(&["queue:monitor", "default,later", "--json"]);
+    assert_eq!(code, 0, "{said}");
+    let queues: Vec<Value> = serde_json::from_str(&said).unwrap();
+    let oldest: Vec<&Value> = queues
+        .iter()
+        .map(|queue| &queue["oldest_pending"])
+        .collect();
+    assert_eq!(oldest, [&json!(100), &json!(null)], "{said}");
+}

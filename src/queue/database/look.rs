@@ -65,6 +65,23 @@ impl DatabaseQueue {
         })
     }
 
+    /// When the pending job was due that has been so for the longest time.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Queue\DatabaseQueue::creationTimeOfOldestPendingJob`.
+    pub(super) async fn earliest(&self, queue: &QueueName) -> Result<Option<UnixSeconds>, Failure> {
+        let (condition, _) = place_of(Place::Pending, self.now());
+        let database = &self.table.database;
+        let sql = format!(
+            "select {} from {} where \"queue\" = ? and {condition}",
+            database.text_of("min(\"available_at\")"),
+            self.table.name
+        );
+        let rows = database.rows(&sql, &[self.stored(queue).into()]).await?;
+        Ok(rows.first().and_then(|row| row.int(0)).map(UnixSeconds))
+    }
+
     /// Counts jobs whose reservation has ended.
     pub(super) async fn count_ended(
         &self,

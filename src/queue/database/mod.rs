@@ -362,6 +362,13 @@ impl Queue for DatabaseQueue {
         })
     }
 
+    fn first_due<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, Option<UnixSeconds>> {
+        Box::pin(async move {
+            let first = self.earliest(queue).await;
+            first.map_err(self.failed("look at", queue.as_str()))
+        })
+    }
+
     fn sizes<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, Sizes> {
         Box::pin(async move {
             let sizes = self.count(queue).await;
