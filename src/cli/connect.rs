@@ -9,8 +9,19 @@ use crate::config::{self, Config, Connection, Error, QueuePlace};
 use crate::horizon::Horizon;
 use crate::queue::Driver;
 
-/// Opens a queue connection and makes sure that the server answers.
+/// Opens a queue connection for a command that ends no job, and makes sure that the server answers.
 pub(super) async fn open(
+    config: &Config,
+    name: &str,
+) -> anyhow::Result<(Arc<dyn Driver>, Connection)> {
+    let connection = connection(config, name).await?;
+    let queue = connection.open_without_work()?;
+    check(&*queue, &connection, name).await?;
+    Ok((queue, connection))
+}
+
+/// The same for a worker. It makes the file of its ledger: whoever makes that owns it, and only workers have to write.
+pub(super) async fn open_to_work(
     config: &Config,
     name: &str,
 ) -> anyhow::Result<(Arc<dyn Driver>, Connection)> {
@@ -19,6 +30,12 @@ pub(super) async fn open(
         ledger.prepare().await?;
     }
     let queue = connection.open()?;
+    check(&*queue, &connection, name).await?;
+    Ok((queue, connection))
+}
+
+/// Makes sure that the server answers.
+async fn check(queue: &dyn Driver, connection: &Connection, name: &str) -> anyhow::Result<()> {
     let answer = queue.ping().await;
     if let (Err(error), QueuePlace::Database { queue, .. }) = (&answer, &connection.place)
         && error.is_missing_table()
@@ -29,8 +46,7 @@ pub(super) async fn open(
         }
         .into());
     }
-    answer?;
-    Ok((queue, connection))
+    Ok(answer?)
 }
 
 /// The settings of a queue connection; if its key prefix is unknown, the error lists the prefixes found on the

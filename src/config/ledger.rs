@@ -1,9 +1,12 @@
 //! Where the ends of jobs are noted whose own server cannot do that.
 
 use std::fmt;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use rustix::process::geteuid;
 
 use super::laravel::Laravel;
 use super::{Config, Error};
@@ -68,7 +71,8 @@ impl LedgerPlace {
         Ok(Some(Arc::new(DatabaseQueue::new(&database, options)?)))
     }
 
-    /// Makes the file with its table, if it is one and not there.
+    /// Makes the file with its table, if it is one and not there. If root makes it, it belongs to the owner of its
+    /// directory.
     ///
     /// # Errors
     ///
@@ -83,8 +87,15 @@ impl LedgerPlace {
             }
             let mut options = std::fs::File::options();
             // It holds payloads: not for all users of the machine, whatever the umask says.
-            options.create(true).append(true).mode(0o660);
-            options.open(path).map(drop)
+            options.append(true).mode(0o660);
+            match options.clone().create_new(true).open(path) {
+                Ok(file) => give_to_owner(&file, path),
+                // Or a link to where it is to be.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                    options.create(true).open(path).map(drop)
+                }
+                Err(error) => Err(error),
+            }
         };
         made().map_err(|source| Error::LedgerFile {
             path: path.clone(),
@@ -103,7 +114,18 @@ impl LedgerPlace {
     }
 }
 
-fn of_file(path: &std::path::Path) -> DatabaseOptions {
+/// Gives a file that root has made to the owner of its directory: the next worker may run as that user.
+fn give_to_owner(file: &std::fs::File, path: &Path) -> std::io::Result<()> {
+    if !geteuid().is_root() {
+        return Ok(());
+    }
+    let directory = path.parent().unwrap_or(path);
+    // A relative path of one name has an empty parent.
+    let owner = std::fs::metadata(Path::new(".").join(directory))?;
+    fchown(file, Some(owner.uid()), Some(owner.gid()))
+}
+
+fn of_file(path: &Path) -> DatabaseOptions {
     DatabaseOptions {
         database: path.display().to_string(),
         ..DatabaseOptions::new("ledger", DatabaseKind::Sqlite)
@@ -164,21 +186,28 @@ fn in_database(laravel: &Laravel, name: &str) -> Result<LedgerPlace, String> {
 
 #[cfg(all(test, feature = "sqlite"))]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::fs::chown;
 
     use super::*;
 
     #[tokio::test]
     async fn a_file_is_made_with_its_table_and_not_for_all_users() {
         let home = tempfile::tempdir().unwrap();
-        let path = home.path().join("new/ledger.sqlite");
-        let place = LedgerPlace::File(path.clone());
-        for _ in 0..2 {
-            place.prepare().await.unwrap();
+        if geteuid().is_root() {
+            chown(home.path(), Some(65534), None).unwrap();
         }
-        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
-        assert_eq!(mode & 0o7, 0, "{mode:o}");
-        let database = Database::new(&of_file(&path)).unwrap();
-        assert!(database.execute("select id from jobs", &[]).await.is_ok());
+        for name in ["ledger.sqlite", "new/ledger.sqlite"] {
+            let path = home.path().join(name);
+            let place = LedgerPlace::File(path.clone());
+            for _ in 0..2 {
+                place.prepare().await.unwrap();
+            }
+            let made = path.metadata().unwrap();
+            assert_eq!(made.mode() & 0o7, 0, "{:o}", made.mode());
+            let owner = path.parent().unwrap().metadata().unwrap().uid();
+            assert_eq!(made.uid(), owner, "{name}");
+            let database = Database::new(&of_file(&path)).unwrap();
+            assert!(database.execute("select id from jobs", &[]).await.is_ok());
+        }
     }
 }

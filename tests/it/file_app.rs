@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
+use crate::harness::beanstalkd::Beanstalkd;
 use crate::harness::jobs_table::migration;
 use crate::harness::process::{ManagedChild, artisand, eventually};
 use crate::harness::stores::Kind;
@@ -223,4 +224,31 @@ fn the_oldest_pending_job_is_the_one_that_has_been_due_for_the_longest_time() {
         .map(|queue| &queue["oldest_pending"])
         .collect();
     assert_eq!(oldest, [&json!(100), &json!(null)], "{said}");
+}
+
+#[test]
+fn only_a_worker_makes_the_file_of_its_ledger() {
+    let server = Beanstalkd::start();
+    let app = FileApp::with(&json!({"tubes": {
+        "driver": "beanstalkd", "host": "127.0.0.1", "port": server.port(), "queue": "default", "retry_after": 90,
+    }}));
+    app.set("[worker]\nledger = 'made/ledger.sqlite'\n[unmapped]\npolicy = 'fail'\n");
+    let rows: [(&[&str], &str); 5] = [
+        (&["queue:peek", "--connection=tubes"], "0 pending"),
+        (&["queue:monitor", "tubes:default"], "[tubes] default"),
+        (&["queue:quarantine", "--connection=tubes"], "No payloads"),
+        (&["doctor", "tubes"], "ends of jobs are noted: file"),
+        (
+            &["dispatch", "Legacy@run", "--connection=tubes"],
+            "on queue default",
+        ),
+    ];
+    for (args, expected) in rows {
+        let (_, said) = app.run(args);
+        assert!(said.contains(expected), "{args:?}: {said}");
+        assert!(!said.contains("spool"), "{args:?}: {said}");
+        assert!(!app.path("made").exists(), "{args:?}: {said}");
+    }
+    let (_, said) = app.run(&["queue:work", "tubes", "--stop-when-empty"]);
+    assert!(app.path("made/ledger.sqlite").exists(), "{said}");
 }

@@ -12,7 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::helpers::Helpers;
 use super::plan::Plan;
 use super::records::Records;
-use crate::cli::open;
+use crate::cli::open_to_work;
 use crate::cli::orders;
 use crate::config::{self, Config, Connection};
 use crate::failed::FailedJobs;
@@ -263,7 +263,7 @@ pub(super) async fn run(
     let figures = watched.as_ref().map(|watched| &watched.jobs);
     let horizon = config::horizon_of_worker(config, &plan.options, plan.slots(config))?;
     let records = Records::start(config, &plan, horizon.clone(), figures, &runtime)?;
-    let (queue, opened) = open(config, &plan.connection).await?;
+    let (queue, opened) = open_to_work(config, &plan.connection).await?;
     let records = records.with_feed(config, &plan, &opened, &runtime)?;
     let shown = queue_to_show(&queue, &opened, overseer.as_ref())?;
     let beats = plan.heartbeat && queue.keeps_heartbeats();

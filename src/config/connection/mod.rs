@@ -71,6 +71,30 @@ impl Connection {
         })
     }
 
+    /// Opens the queues for a command that ends no job, which makes no file: a ledger in a file that is not there holds
+    /// nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    #[cfg(feature = "cli")]
+    pub(crate) fn open_without_work(&self) -> Result<Arc<dyn Driver>, Error> {
+        match &self.ledger {
+            Ok(LedgerPlace::File(path)) if !path.exists() => {
+                let (name, queue) = (self.name.clone(), self.open_to_push()?);
+                let ledger = Arc::new(MemoryQueue::new(None));
+                Ok(Arc::new(InOrder::new(
+                    name,
+                    queue,
+                    ledger,
+                    put_off,
+                    Clock::System,
+                )))
+            }
+            _ => self.open(),
+        }
+    }
+
     /// Opens the queues only to push; nothing is sent yet.
     ///
     /// # Errors
