@@ -4,7 +4,7 @@ use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use super::style::Screen;
-use super::{GlobalArgs, open};
+use super::{GlobalArgs, named, open};
 use crate::config::Config;
 use crate::queue::QueueName;
 
@@ -16,7 +16,7 @@ pub(super) struct ClearArgs {
     connection: Option<String>,
 
     /// The names of the queues to clear, comma separated [default: the connection's queue]
-    #[arg(long, value_name = "NAMES")]
+    #[arg(long, value_name = "NAMES", num_args = 0..=1, default_missing_value = "")]
     queue: Option<String>,
 
     /// Force the operation to run when in production
@@ -33,7 +33,7 @@ pub(super) async fn run(args: ClearArgs, global: &GlobalArgs) -> anyhow::Result<
     if !args.force && is_production(&config) && !confirm(&mut screen, global)? {
         return Ok(ExitCode::FAILURE);
     }
-    let name = filled(args.connection).unwrap_or_else(|| config.default_connection());
+    let name = named(&config, args.connection.as_deref());
     if let Some(class) = not_clearable(&config, &name) {
         screen.error(&format!("Clearing queues is not supported on [{class}]"))?;
         return Ok(ExitCode::FAILURE);

@@ -49,6 +49,14 @@ async fn check(queue: &dyn Driver, connection: &Connection, name: &str) -> anyho
     Ok(answer?)
 }
 
+/// The queue connection that an argument names: the default one, as in Laravel, if that is falsy in PHP.
+pub(super) fn named(config: &Config, argument: Option<&str>) -> String {
+    match argument {
+        None | Some("" | "0") => config.default_connection(),
+        Some(name) => name.to_owned(),
+    }
+}
+
 /// The settings of a queue connection; if its key prefix is unknown, the error lists the prefixes found on the
 /// server.
 pub(super) async fn connection(config: &Config, name: &str) -> Result<Connection, Error> {

@@ -9,7 +9,7 @@ use super::clear::{filled, parse};
 use super::json::PhpJson;
 use super::paint::GREY;
 use super::style::Screen;
-use super::{GlobalArgs, open, output, record_for_horizon};
+use super::{GlobalArgs, named, open, output, record_for_horizon};
 use crate::queue::{Ability, Due, Error, Queue, QueueName};
 use crate::time::{Clock, UnixSeconds};
 
@@ -31,7 +31,7 @@ pub(super) struct MigrateArgs {
 
 pub(super) async fn run(args: MigrateArgs, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let config = global.load_config()?;
-    let connection = filled(args.connection).unwrap_or_else(|| config.default_connection());
+    let connection = named(&config, args.connection.as_deref());
     let (queue, settings) = open(&config, &connection).await?;
     let names = filled(args.queue).unwrap_or_else(|| settings.default_queue.to_string());
     let moves = queue.abilities().has(Ability::Migrates);

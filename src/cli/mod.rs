@@ -74,7 +74,7 @@ mod tail;
 mod top;
 mod work;
 
-use connect::{connection, open, open_to_work, record_for_horizon};
+use connect::{connection, named, open, open_to_work, record_for_horizon};
 pub use exit::UsageError;
 use global::GlobalArgs;
 use program::Program;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde_json::value::RawValue;
 
-use super::{GlobalArgs, open, output};
+use super::{GlobalArgs, named, open, output};
 use crate::config::{self, SettingError};
 use crate::payload::{Document, Encrypter, Payload, Target};
 use crate::queue::{Place, QueueName};
@@ -70,10 +70,7 @@ fn name_of(state: Place) -> &'static str {
 
 pub(super) async fn run(args: PeekArgs, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let config = global.load_config()?;
-    let name = args
-        .connection
-        .clone()
-        .unwrap_or_else(|| config.default_connection());
+    let name = named(&config, args.connection.as_deref());
     let (queue, connection) = open(&config, &name).await?;
     let queues: Vec<QueueName> = match args.queue.as_deref().filter(|list| !list.is_empty()) {
         Some(list) => list.split(',').map(QueueName::from).collect(),

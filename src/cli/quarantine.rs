@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use sha2::{Digest as _, Sha256};
 
 use super::paint::{Tag, boxed};
-use super::{GlobalArgs, UsageError, open, output};
+use super::{GlobalArgs, UsageError, named, open, output};
 use crate::payload::{Document, Payload};
 use crate::queue::{Driver, Fate, Place, QueueName};
 use crate::shown::hex;
@@ -48,10 +48,7 @@ const MOST: usize = 10_000;
 
 pub(super) async fn run(args: QuarantineArgs, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let config = global.load_config()?;
-    let name = args
-        .connection
-        .clone()
-        .unwrap_or_else(|| config.default_connection());
+    let name = named(&config, args.connection.as_deref());
     let (queue, _) = open(&config, &name).await?;
     let queues = match &args.queue {
         Some(name) => vec![QueueName::from(name.as_str())],

@@ -11,7 +11,7 @@ use super::json::PhpJson;
 use super::log;
 use super::output::{self, printable, with_causes};
 use super::paint::{GREEN_BOLD, RED_BOLD, YELLOW_BOLD};
-use super::{GlobalArgs, UsageError, connection};
+use super::{GlobalArgs, UsageError, connection, named};
 use crate::connection::{self as server, Reconnect};
 use crate::payload::Pattern;
 use crate::telemetry::{Heard, Tail, TailEvent, TailLevel};
@@ -59,7 +59,7 @@ impl TailArgs {
 
 pub(super) async fn run(args: TailArgs, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let config = global.load_config()?;
-    let name = (args.connection.clone()).unwrap_or_else(|| config.default_connection());
+    let name = named(&config, args.connection.as_deref());
     let connection = connection(&config, &name).await?;
     let Some(redis) = connection.redis() else {
         let text = format!(

@@ -77,7 +77,7 @@ impl FileApp {
             database,
             runtime,
         };
-        app.set("");
+        app.set("[unmapped]\npolicy = 'leave'\n");
         app
     }
 
@@ -251,4 +251,24 @@ fn only_a_worker_makes_the_file_of_its_ledger() {
     }
     let (_, said) = app.run(&["queue:work", "tubes", "--stop-when-empty"]);
     assert!(app.path("made/ledger.sqlite").exists(), "{said}");
+}
+
+#[test]
+fn empty_arguments_mean_what_they_mean_in_php() {
+    let app = FileApp::new();
+    #[rustfmt::skip]
+    let rows: [(&[&str], &str); 8] = [
+        (&["queue:work", "", "--queue", "--max-jobs=", "--max-time=", "--memory=", "--timeout=", "--stop-when-empty"], "Queue empty"),
+        (&["queue:work", "", "--queue=", "--stop-when-empty"], "Queue empty"),
+        (&["queue:clear", "", "--force", "--queue"], "from the [default] queue"),
+        (&["queue:migrate", ""], "workers of the driver [database] find due jobs where they are"),
+        (&["queue:peek", "--connection="], "[database] default: 0 pending"),
+        (&["queue:quarantine", "--connection="], "No payloads in quarantine"),
+        (&["doctor", ""], "none of connection `database` holds jobs now"),
+        (&["tail", ""], "the connection [database] has the driver `database`"),
+    ];
+    for (args, expected) in rows {
+        let (_, said) = app.run(args);
+        assert!(said.contains(expected), "{args:?}: {said}");
+    }
 }

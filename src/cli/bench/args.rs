@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use clap::value_parser;
 
 use super::payload::SMALLEST;
-use crate::cli::UsageError;
+use crate::cli::{UsageError, named};
 use crate::config::Config;
 
 /// What stands below the help.
@@ -58,8 +58,7 @@ const JOBS_PER_SLOT: usize = 5_000;
 
 impl BenchArgs {
     pub(super) fn connection(&self, config: &Config) -> String {
-        let given = self.connection.clone();
-        given.unwrap_or_else(|| config.default_connection())
+        named(config, self.connection.as_deref())
     }
 
     /// The load, if it is bearable.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::encryption::Locked;
+use crate::cli::named;
 use crate::config::{self, Config, Error};
 use crate::payload::Encrypter;
 use crate::routing::{Registry, Router};
@@ -27,11 +28,11 @@ impl<'a> Context<'a> {
     pub(super) fn new(
         config: &'a Config,
         php: &'a [String],
-        connection: Option<String>,
+        connection: Option<&str>,
         sample: usize,
         registry: &Registry,
     ) -> Self {
-        let connection = connection.unwrap_or_else(|| config.default_connection());
+        let connection = named(config, connection);
         let router = config::router(config, registry).map(Arc::new);
         let preview = router.as_ref().ok().and_then(|router| {
             let name = config::connection(config, &connection).ok()?.name;

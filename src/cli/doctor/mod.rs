@@ -87,7 +87,7 @@ pub(super) async fn run(
             } = &args;
             let php = php.as_ref().map(|php| vec![php.clone()]);
             let php = php.unwrap_or_else(|| config.php_program());
-            let context = Context::new(&config, &php, connection.clone(), *sample, registry);
+            let context = Context::new(&config, &php, connection.as_deref(), *sample, registry);
             report.extend(examine(&context, registry).await);
         }
         Err(error) => report.error(

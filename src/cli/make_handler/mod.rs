@@ -19,7 +19,7 @@ mod types;
 
 use self::render::render;
 use self::samples::Samples;
-use super::{GlobalArgs, UsageError, output};
+use super::{GlobalArgs, UsageError, named, output};
 
 /// Arguments of `make:handler`, as given.
 #[derive(Debug, clap::Args)]
@@ -70,8 +70,7 @@ pub(super) async fn run(args: MakeHandlerArgs, global: &GlobalArgs) -> anyhow::R
     let asks_for_queues = args.connection.is_some() || !args.queue.is_empty();
     let asks_for_nothing = args.fixture.is_empty() && !args.failed && !asks_for_queues;
     if asks_for_queues || asks_for_nothing {
-        let connection = args.connection.clone();
-        let connection = connection.unwrap_or_else(|| config.default_connection());
+        let connection = named(&config, args.connection.as_deref());
         let looked = samples.look_into_queues(&connection, &args.queue).await;
         samples.told(looked, asks_for_queues, "its queues")?;
     }

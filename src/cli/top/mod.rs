@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::orders::carry_out;
 use super::runtime::stops;
-use super::{GlobalArgs, UsageError, open, output};
+use super::{GlobalArgs, UsageError, named, open, output};
 use crate::config::{self, Config};
 use crate::telemetry::{Order, OrderResult, Overview, Sources};
 
@@ -44,7 +44,7 @@ pub(super) async fn run(args: TopArgs, global: &GlobalArgs) -> anyhow::Result<Ex
         return Err(UsageError(text.to_owned()).into());
     }
     let config = global.load_config()?;
-    let name = (args.connection).unwrap_or_else(|| config.default_connection());
+    let name = named(&config, args.connection.as_deref());
     let (queue, connection) = open(&config, &name).await?;
     if !queue.keeps_heartbeats() {
         let text = format!(

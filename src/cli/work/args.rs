@@ -40,11 +40,11 @@ pub(in crate::cli) struct WorkArgs {
     stop_when_empty: bool,
 
     /// Stop when there was no job for this many seconds; 0 for never
-    #[arg(long, value_parser = number::<u64>, value_name = "SECONDS", default_value_t = 0)]
+    #[arg(long, value_parser = limit, value_name = "SECONDS", default_value_t = 0)]
     stop_when_empty_for: u64,
 
     /// Seconds to wait before a retry (deprecated: the larger of this and --backoff counts)
-    #[arg(long, value_parser = number::<u64>, value_name = "SECONDS", default_value_t = 0)]
+    #[arg(long, value_parser = limit, value_name = "SECONDS", default_value_t = 0)]
     delay: u64,
 
     /// Seconds to wait before a job that threw is tried again; a list such as 1,5,10 goes by attempt
@@ -52,11 +52,11 @@ pub(in crate::cli) struct WorkArgs {
     backoff: String,
 
     /// Jobs to begin before stopping; 0 for no limit
-    #[arg(long, value_parser = number::<u64>, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_parser = limit, value_name = "N", default_value_t = 0)]
     max_jobs: u64,
 
     /// Seconds to run before stopping; 0 for no limit
-    #[arg(long, value_parser = number::<u64>, value_name = "SECONDS", default_value_t = 0)]
+    #[arg(long, value_parser = limit, value_name = "SECONDS", default_value_t = 0)]
     max_time: u64,
 
     /// Run jobs even in maintenance mode
@@ -64,7 +64,7 @@ pub(in crate::cli) struct WorkArgs {
     pub(super) force: bool,
 
     /// Megabytes of memory at which to stop; 0 for no limit
-    #[arg(long, value_parser = number::<u64>, value_name = "MB", default_value_t = 128)]
+    #[arg(long, value_parser = limit, value_name = "MB", default_value_t = 128)]
     memory: u64,
 
     /// Seconds between polls when no push is announced
@@ -76,7 +76,7 @@ pub(in crate::cli) struct WorkArgs {
     rest: f64,
 
     /// Seconds one attempt may run, then that job (and not the worker) is ended; 0 for no limit
-    #[arg(long, value_parser = number::<u64>, value_name = "SECONDS", default_value_t = 60)]
+    #[arg(long, value_parser = limit, value_name = "SECONDS", default_value_t = 60)]
     timeout: u64,
 
     /// Attempts of jobs that do not say how many; 0 for no limit
@@ -139,6 +139,11 @@ pub(in crate::cli) struct WorkArgs {
 
 fn number<T: std::str::FromStr>(text: &str) -> Result<T, &'static str> {
     text.parse().map_err(|_| "expected a number")
+}
+
+/// An option of Laravel's for which 0 means none; so does nothing (`--max-jobs=`), as in PHP.
+fn limit(text: &str) -> Result<u64, &'static str> {
+    if text.is_empty() { Ok(0) } else { number(text) }
 }
 
 /// Most jobs at once: far beyond what one process can run, and far from any overflow.

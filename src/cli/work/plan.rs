@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
 use super::args::WorkArgs;
-use crate::cli::{UsageError, block_on, connection};
+use crate::cli::{UsageError, block_on, connection, named};
 use crate::config::{self, Config, QueuePlace};
 use crate::queue::QueueName;
 use crate::routing::{Registry, Router, UnmappedPolicy};
@@ -40,10 +40,7 @@ impl Plan {
         args: &WorkArgs,
         registry: &Registry,
     ) -> anyhow::Result<Self> {
-        let name = args
-            .connection
-            .clone()
-            .unwrap_or_else(|| config.default_connection());
+        let name = named(config, args.connection.as_deref());
         let settings = block_on(async { Ok(connection(config, &name).await?) })?;
         let options = args.resolve(config, &settings)?;
         let router = config::router(config, registry)?;
