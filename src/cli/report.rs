@@ -106,7 +106,7 @@ impl Report {
         }))
     }
 
-    fn text(&self, is_coloured: bool) -> String {
+    pub(super) fn text(&self, is_coloured: bool) -> String {
         let mut text = String::from("\n");
         for finding in &self.0 {
             let (word, colour) = match finding.level {
