@@ -21,9 +21,9 @@
  *                          written that to the queue
  *   {"do": "stop"}
  *
- * Each line from the member begins with the `key` of the first line and the number of orders read so far. Lines of
- * other processes that write to this descriptor (programs that a job started) lack the key. Then comes JSON in which
- * `is` names the message:
+ * Each line from the member begins with the `key` of the first line and the number of orders read so far. What other
+ * processes write to this descriptor (programs that a job started) lacks the key, and need not end with a line break:
+ * artisand passes over all that is in front of the key. Then comes JSON in which `is` names the message:
  *
  *   booted     the app has booted; versions `laravel` and `php`, `signals` if it catches SIGTERM, `interruptible` if it
  *              passes signals on to its job, `memory`, the exit status beyond the memory limit, if the app has set one,

@@ -58,12 +58,14 @@ pub fn check(bytes: &[u8]) {
             Err(error) => assert!(error.len() <= LONGEST),
         }
     }
-    // Another process writes between the lines.
-    let noisy: Vec<u8> = bytes
-        .split_inclusive(|byte| *byte == b'\n')
-        .flat_map(|line| [b"kk 9 {\"is\":\"deleted\"}\n".as_slice(), line].concat())
-        .collect();
-    assert_eq!(heard([&*noisy].into_iter(), running), all);
+    // Another process, which does not know the key, writes between the lines, and ends its own ones or not.
+    for noise in [&b"x 9 {\"is\":\"deleted\"}\n"[..], b"x 9 {\"is\":"] {
+        let noisy: Vec<u8> = bytes
+            .split_inclusive(|byte| *byte == b'\n')
+            .flat_map(|line| [noise, line].concat())
+            .collect();
+        assert_eq!(heard([&*noisy].into_iter(), running), all);
+    }
     for line in bytes.split(|byte| *byte == b'\n') {
         match Answer::parse(line, Some(UUID)) {
             Ok(Answer::Release(wait)) => assert!((Duration::from_secs(1)..=DAY).contains(&wait)),

@@ -421,9 +421,9 @@ mod tests {
         }
         let other = "0".repeat(key.len());
         let lines = format!(
-            "{{\"is\":\"deleted\"}}\nnoise\n\n{other} 2 {{\"is\":\"deleted\"}}\n{key}2 {{}}\n\
+            "{{\"is\":\"deleted\"}}\nnoise\n\n{other} 2 {{\"is\":\"deleted\"}}\n{key}2 {{}}\nnoise\
              {key} 1 {{\"is\":\"deleted\"}}\n{key} 1 {{\"is\":\"ready\",\"clock\":2}}\n\
-             {key} 2 {{\"is\":\"done\"}}\n{key} 3 {{\"is\":\"deleted\"}}\n"
+             {other} 2 {{\"is\":{key} 2 {{\"is\":\"done\"}}\n{key} 3 {{\"is\":\"deleted\"}}\n"
         );
         theirs.write_all(lines.as_bytes()).await.unwrap();
         let ready = PoolMessage::Ready { clock: 2 };

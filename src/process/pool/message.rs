@@ -115,12 +115,12 @@ pub struct Inbox {
     used: usize,
     /// How many of them are known to have no line break, besides those that are used.
     looked: usize,
-    /// The key at the start of each line of the process. Programs that its jobs start have the socket, but not
+    /// The key in front of each message of the process. Programs that its jobs start have the socket, but not
     /// this key.
     key: String,
     /// How many jobs the process has read, by the last line that it sent.
     orders_read: u64,
-    /// Whether a line without the key was already reported.
+    /// Whether something that another process wrote was already reported.
     has_reported_foreign: bool,
 }
 
@@ -137,7 +137,7 @@ impl Inbox {
         }
     }
 
-    /// The key at the start of each line.
+    /// The key in front of each message.
     pub(super) fn key(&self) -> &str {
         &self.key
     }
@@ -162,7 +162,7 @@ impl Inbox {
 
     /// Takes the next message out; `None` if there is no whole line.
     ///
-    /// Lines of other processes are passed over, and so is what is said of a job before `running`, the number of the
+    /// What other processes write is passed over, and so is what is said of a job before `running`, the number of the
     /// running one.
     ///
     /// # Errors
@@ -173,15 +173,15 @@ impl Inbox {
             let line = &self.bytes[self.used..self.looked + at];
             self.used = self.looked + at + 1;
             self.looked = self.used;
-            let Some((orders, text)) = read_start(&self.key, line) else {
-                if !std::mem::replace(&mut self.has_reported_foreign, true) {
-                    tracing::warn!(
-                        bytes = line.len(),
-                        "a program that a job started has written to file descriptor 3, which is the pool's: it is ignored"
-                    );
-                }
-                continue;
-            };
+            let own = read_own(&self.key, line);
+            let is_all_own = own.is_some() && line.starts_with(self.key.as_bytes());
+            if !is_all_own && !std::mem::replace(&mut self.has_reported_foreign, true) {
+                tracing::warn!(
+                    bytes = line.len(),
+                    "a program that a job started has written to file descriptor 3, which is the pool's: it is ignored"
+                );
+            }
+            let Some((orders, text)) = own else { continue };
             let said: PoolMessage = serde_json::from_slice(text).map_err(|error| {
                 // It may repeat a text of the line.
                 let problem = error.to_string();
@@ -203,9 +203,12 @@ impl Inbox {
     }
 }
 
-/// Splits the key and the number of jobs off a line; `None` if another process wrote the line.
-fn read_start<'a>(key: &str, line: &'a [u8]) -> Option<(u64, &'a [u8])> {
-    let rest = line.strip_prefix(key.as_bytes())?.strip_prefix(b" ")?;
+/// Splits the number of jobs and the message off a line; `None` if another process wrote the line.
+///
+/// In front of the key there may be what another process wrote without a line break.
+fn read_own<'a>(key: &str, line: &'a [u8]) -> Option<(u64, &'a [u8])> {
+    let key_at = memchr::memmem::find(line, key.as_bytes())?;
+    let rest = line[key_at + key.len()..].strip_prefix(b" ")?;
     let at = memchr::memchr(b' ', rest)?;
     let orders = std::str::from_utf8(&rest[..at]).ok()?.parse().ok()?;
     Some((orders, &rest[at + 1..]))
