@@ -49,6 +49,8 @@ const IDLE: Duration = Duration::from_secs(1);
 const MAX_BODY: usize = 64 * 1024;
 /// How long the rest of an answer may take once its status is known.
 const LINGER: Duration = Duration::from_secs(1);
+/// How much of that a job waits that is done, so that the next one finds the connection free.
+const AT_HAND: Duration = Duration::from_millis(10);
 /// Most characters of an answer's body that an exception shows.
 const MAX_SHOWN: usize = 1024;
 
@@ -458,19 +460,30 @@ pub struct HttpAnswer {
 }
 
 impl HttpAnswer {
-    /// Reads an answer to its end, limited in time and size.
-    pub async fn read(mut response: Response) -> Self {
+    /// Reads an answer to its end, limited in time and size; of one that says that the job is done only the head.
+    pub async fn read(response: Response) -> Self {
         let header = |name| {
             let value = response.headers().get(name)?;
             value.to_str().ok().map(str::to_owned)
         };
         let (retry_after, location) = (header(RETRY_AFTER), header(LOCATION));
+        let status = response.status();
+        // Read the body even on success: a connection can be reused only after its answer was read.
+        let mut reading = Box::pin(read_body(response));
+        let body = if status.is_success() {
+            if tokio::time::timeout(AT_HAND, &mut reading).await.is_err() {
+                // No timeout and no stop may come before it is said that the job is done.
+                tokio::spawn(reading);
+            }
+            Vec::new()
+        } else {
+            reading.await
+        };
         Self {
-            status: response.status(),
+            status,
             retry_after,
             location,
-            // Read the body even on success: a connection can be reused only after its answer was read.
-            body: read_body(&mut response).await,
+            body,
         }
     }
 
@@ -533,7 +546,7 @@ fn asked_wait(text: &str, now: UnixSeconds) -> Option<Duration> {
 }
 
 /// Reads the body, limited in time and size.
-async fn read_body(response: &mut Response) -> Vec<u8> {
+async fn read_body(mut response: Response) -> Vec<u8> {
     let mut body = Vec::new();
     let reading = async {
         // Only the beginning of the body matters: ignore a connection that breaks here.

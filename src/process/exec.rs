@@ -145,7 +145,7 @@ impl Exec {
     }
 }
 
-/// Gives a program its input and waits for its end; returns also the last parts of its two outputs.
+/// Gives a program its input and waits for its end; unless it is done, returns also the last parts of its two outputs.
 async fn outcome(
     child: &mut Child,
     document: String,
@@ -157,7 +157,7 @@ async fn outcome(
         // A program that does not read its input may close it: that is no failure.
         let _ = stdin.write_all(document.as_bytes()).await;
     };
-    let status = {
+    let (status, are_closed) = {
         let outputs = async {
             tokio::join!(
                 feed,
@@ -170,16 +170,29 @@ async fn outcome(
         let status = loop {
             tokio::select! {
                 biased;
-                status = child.wait() => break status,
+                status = child.wait() => break status?,
                 _ = &mut outputs, if !are_closed => are_closed = true,
             }
         };
-        if !are_closed {
+        if !are_closed && !status.success() {
             // Processes that the program left behind may keep its pipes open indefinitely.
             let _ = tokio::time::timeout(LINGER, outputs).await;
         }
-        status?
+        (status, are_closed)
     };
+    if status.success() && !are_closed {
+        // The job is done: no timeout and no stop may come before that is said, and the outputs do not matter.
+        tokio::spawn(async move {
+            let outputs = async {
+                tokio::join!(
+                    read_end(stdout.as_mut(), &mut kept_stdout),
+                    read_end(stderr.as_mut(), &mut kept_stderr)
+                )
+            };
+            tokio::time::timeout(LINGER, outputs).await
+        });
+        return Ok((status, String::new(), String::new()));
+    }
     Ok((status, lossy(&kept_stdout), lossy(&kept_stderr)))
 }
 
@@ -189,7 +202,7 @@ impl Handler for Exec {
     }
 }
 
-/// How long to read on after the program has ended.
+/// How long to read on after the program has ended: what it left behind may write to its pipes.
 pub(super) const LINGER: Duration = Duration::from_millis(200);
 
 /// Reads to the end, or until it cannot be read, and keeps the last part.
@@ -239,7 +252,31 @@ fn kind_of(context: &JobContext) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::Instant;
+
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_program_is_done_at_once_whatever_still_has_its_outputs() {
+        for code in [0, TEMPORARY_FAILURE] {
+            let script = format!("sleep 60 & echo release 7; exit {code}");
+            let options = ExecOptions {
+                command: ["sh", "-c", &script].map(str::to_owned).to_vec(),
+                ..ExecOptions::default()
+            };
+            let context = JobContext::of_payload(br#"{"job":"A","data":{}}"#).unwrap();
+            let mut command = Exec::new(&options).unwrap().command(&context);
+            let (mut child, group) = ProcessGroup::spawn(&mut command, Duration::ZERO).unwrap();
+            let began = Instant::now();
+            let (status, stdout, _) = outcome(&mut child, String::new()).await.unwrap();
+            // Ends the process that was left behind.
+            drop(group);
+            assert_eq!(status.code(), Some(code));
+            let is_done = code == 0;
+            assert_eq!(began.elapsed() < LINGER, is_done, "{code}");
+            assert_eq!(asked_delay(&stdout).is_some(), !is_done, "{code}");
+        }
+    }
 
     #[test]
     fn the_last_line_may_ask_for_a_wait() {

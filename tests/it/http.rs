@@ -369,6 +369,17 @@ async fn a_mappings_timeout_is_an_exception_and_the_jobs_own_ends_the_attempt() 
     assert_eq!(server.posts().len(), 2);
 }
 
+/// The rest of the answer takes as long as the job has.
+#[tokio::test]
+async fn a_job_that_is_done_does_not_time_out_while_its_answer_goes_on() {
+    let server = Server::start();
+    for path in ["/trickle/200", "/endless/200"] {
+        let job = payload("A", 1, &json!({"timeout": 1, "maxTries": 1}));
+        let events = work(&to(server.url(path)), &[job]).await;
+        assert_eq!(events, ["processing 1", "processed Deleted"], "{path}");
+    }
+}
+
 /// Runs jobs in a worker, three tries each, and returns its events.
 async fn work(options_: &HttpOptions, jobs: &[Vec<u8>]) -> Vec<String> {
     let queue = queue();
