@@ -33,7 +33,7 @@ use reqwest::{Client, Response, StatusCode, Url};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-use super::{BoxError, BoxFuture, Handler, JobContext, MAX_WAIT};
+use super::{BoxError, BoxFuture, Handler, InputError, JobContext, MAX_WAIT};
 use crate::connection::with_tls;
 use crate::payload::{JobId, JobUuid, Trace};
 use crate::shown::hex;
@@ -313,7 +313,7 @@ impl Http {
 
     /// Sends the job and waits for the head of the answer.
     async fn post(&self, context: &JobContext) -> Result<Response, BoxError> {
-        let body = context.document()?;
+        let body = context.document().map_err(InputError::Payload)?;
         let mut headers = self.headers.clone();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         // Before Laravel 7 there was no uuid: use the id.

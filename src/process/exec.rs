@@ -19,7 +19,7 @@ use tokio::process::{Child, Command};
 
 use super::child::ProcessGroup;
 use super::environment::Environment;
-use crate::handler::{BoxError, BoxFuture, Handler, JobContext, MAX_WAIT};
+use crate::handler::{BoxError, BoxFuture, Handler, InputError, JobContext, MAX_WAIT};
 use crate::payload::{JobId, JobUuid};
 use crate::shown;
 
@@ -80,7 +80,7 @@ impl Exec {
     }
 
     async fn run(&self, context: JobContext) -> Result<(), BoxError> {
-        let mut document = context.document()?;
+        let mut document = context.document().map_err(InputError::Payload)?;
         document.push('\n');
         let start = |source| ExecError::Start {
             program: self.program.clone(),

@@ -35,7 +35,7 @@ use tokio_util::task::TaskTracker;
 use super::child::ProcessGroup;
 use super::environment::Environment;
 use super::exec::{ExecError, KEPT_OUTPUT, LINGER, clamped_wait, indented, lossy};
-use crate::handler::{BoxError, BoxFuture, Handler, JobContext};
+use crate::handler::{BoxError, BoxFuture, Handler, InputError, JobContext};
 use crate::payload::JobUuid;
 use crate::shown;
 
@@ -154,7 +154,7 @@ impl Persistent {
     }
 
     async fn run(&self, context: JobContext) -> Result<(), BoxError> {
-        let mut document = context.document()?;
+        let mut document = context.document().map_err(InputError::Payload)?;
         document.push('\n');
         let _room = match &self.room {
             Some(room) => Some(room.acquire().await.expect("it is never closed")),

@@ -7,10 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use artisand::handler::{
-    Handler as _, Http, HttpClient, HttpOptions, JobContext, JobInfo, Request, SecretSource,
+    Handler, Http, HttpClient, HttpOptions, InputError, JobContext, JobInfo, Request, SecretSource,
 };
+use artisand::payload::CALL_QUEUED_HANDLER;
 use artisand::payload::Pattern;
 use artisand::payload::Payload;
+use artisand::process::{Exec, ExecOptions, Persistent, PersistentOptions};
 use artisand::queue::Queue as _;
 use artisand::routing::{HandlerChoice, Mapping, Registry, UnmappedPolicy};
 use artisand::worker::Defaults;
@@ -452,6 +454,34 @@ async fn exceptions_are_retried_by_the_queue_and_what_failed_for_good_is_not() {
     )
     .await;
     assert_eq!(events, ["processing 1", "processed Released"]);
+}
+
+/// Known as one, it has waits between its attempts; else it would run again at once, for ever.
+#[tokio::test]
+async fn a_job_whose_document_cannot_be_made_is_an_unreadable_one() {
+    let command = vec!["cat".to_owned()];
+    let exec = ExecOptions {
+        command: command.clone(),
+        ..ExecOptions::default()
+    };
+    let persistent = PersistentOptions {
+        command,
+        ..PersistentOptions::default()
+    };
+    let handlers: [Box<dyn Handler>; 3] = [
+        Box::new(Exec::new(&exec).unwrap()),
+        Box::new(Persistent::new(&persistent).unwrap()),
+        Box::new(handler(&to("http://127.0.0.1:9/"))),
+    ];
+    let payload = json!({
+        "uuid": "uuid-1", "displayName": "App\\Jobs\\A", "job": CALL_QUEUED_HANDLER,
+        "data": {"commandName": "App\\Jobs\\A", "command": "O:10:\"App"}, "attempts": 0,
+    });
+    let context = JobContext::of_payload(payload.to_string().as_bytes()).unwrap();
+    for handler in handlers {
+        let error = handler.handle(context.clone()).await.unwrap_err();
+        assert!(error.is::<InputError>(), "{error}");
+    }
 }
 
 #[tokio::test]
