@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
 
 use super::dispatch::Planned;
@@ -15,6 +16,10 @@ use crate::payload::{
 };
 use crate::php::{self, ClassName, Value};
 use crate::queue::{ConnectionName, QueueName};
+use crate::shown::with_causes;
+
+/// The wait of a job for which the machine lacks something.
+const WANT: Duration = Duration::from_secs(1);
 
 /// A job as its handler sees it. Cheap to clone.
 #[derive(Clone)]
@@ -371,6 +376,20 @@ impl JobContext {
         });
     }
 
+    /// Asks to run the job again in a second, as if it had not been popped, if it could not be begun because the machine
+    /// lacks something for the moment; returns whether the error says so.
+    pub(crate) fn release_for_want(&self, error: &(dyn std::error::Error + 'static)) -> bool {
+        let is_for_want = is_for_want(error);
+        if is_for_want {
+            tracing::warn!(
+                error = with_causes(error),
+                "a job could not be begun for want of files, processes or memory, or as its program is being written: it goes back for a second"
+            );
+            self.release_without_attempt(WANT);
+        }
+        is_for_want
+    }
+
     /// Asks to record the job as failed, without further attempts.
     pub fn fail(&self, error: impl Into<BoxError>) {
         const MANUALLY_FAILED: &str = "Illuminate\\Queue\\ManuallyFailedException";
@@ -464,7 +483,53 @@ impl JobContext {
     }
 }
 
+/// Whether an error says that the machine lacks something that it may have in a moment.
+fn is_for_want(error: &(dyn std::error::Error + 'static)) -> bool {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let mut codes = causes
+        .filter_map(|cause| cause.downcast_ref())
+        .filter_map(Errno::from_io_error);
+    codes.any(|code| {
+        matches!(
+            code,
+            Errno::MFILE | Errno::NFILE | Errno::AGAIN | Errno::NOMEM | Errno::TXTBSY
+        )
+    })
+}
+
 /// Converts a PHP value to the form of the job document.
 fn json(value: &php::Value) -> Option<serde_json::Value> {
     serde_json::from_str(&value.to_json()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("could not start `x`")]
+    struct Start(#[source] std::io::Error);
+
+    #[test]
+    fn what_the_machine_lacks_for_a_moment_costs_no_attempt() {
+        #[rustfmt::skip]
+        let rows = [
+            (Errno::MFILE,       true),
+            (Errno::NFILE,       true),
+            (Errno::AGAIN,       true),
+            (Errno::NOMEM,       true),
+            (Errno::TXTBSY,      true),
+            (Errno::NOENT,       false),
+            (Errno::ACCESS,      false),
+            (Errno::CONNREFUSED, false),
+        ];
+        for (code, is_released) in rows {
+            let context = JobContext::of_payload(b"{\"job\":\"A\",\"data\":{}}").unwrap();
+            let error = Start(code.into());
+            assert_eq!(context.release_for_want(&error), is_released, "{code}");
+            let request = context.take_request();
+            assert_eq!(request.release, is_released.then_some(WANT), "{code}");
+            assert_eq!(request.is_uncounted, is_released, "{code}");
+        }
+    }
 }

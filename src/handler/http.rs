@@ -292,7 +292,17 @@ impl Http {
     }
 
     async fn run(&self, context: JobContext) -> Result<(), BoxError> {
-        let answer = HttpAnswer::read(self.post(&context).await?).await;
+        let response = match self.post(&context).await {
+            // Nothing was sent.
+            Err(error)
+                if matches!(error.downcast_ref(), Some(HttpError::Connect { .. }))
+                    && context.release_for_want(&*error) =>
+            {
+                return Ok(());
+            }
+            posted => posted?,
+        };
+        let answer = HttpAnswer::read(response).await;
         let answered = || HttpError::Status {
             url: shown(&self.url),
             answer: answer.to_string(),

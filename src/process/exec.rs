@@ -91,8 +91,10 @@ impl Exec {
             source,
         };
         let mut command = self.command(&context);
-        let (mut child, mut group) =
-            ProcessGroup::spawn(&mut command, Duration::ZERO).map_err(start)?;
+        let (mut child, mut group) = match ProcessGroup::spawn(&mut command, Duration::ZERO) {
+            Err(error) if context.release_for_want(&error) => return Ok(()),
+            spawned => spawned.map_err(start)?,
+        };
         let (status, stdout, stderr) = outcome(&mut child, document).await.map_err(pipe)?;
         group.forget();
         let ended = || ExecError::Ended {

@@ -164,7 +164,12 @@ impl Persistent {
         let (program, answer) = loop {
             let (mut program, is_new) = match self.idle() {
                 Some(program) => (program, false),
-                None => (self.start()?, true),
+                None => match self.start() {
+                    Err(ExecError::Start { source, .. }) if context.release_for_want(&source) => {
+                        return Ok(());
+                    }
+                    started => (started?, true),
+                },
             };
             if !is_new && !program.check_usable() {
                 // Most such programs ended between two jobs: that fails no job.

@@ -1,13 +1,15 @@
 //! Programs that run one job after the other.
 
+use std::fs::Permissions;
 use std::num::{NonZeroU64, NonZeroUsize};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use artisand::handler::{self, Handler as _, JobContext};
+use artisand::handler::{self, Handler, JobContext};
 use artisand::payload::CALL_QUEUED_HANDLER;
 use artisand::payload::Pattern;
-use artisand::process::{Persistent, PersistentOptions};
+use artisand::process::{Exec, ExecOptions, Persistent, PersistentOptions};
 use artisand::queue::Queue as _;
 use artisand::routing::{HandlerChoice, Mapping, Registry, UnmappedPolicy};
 use artisand::time::Clock;
@@ -276,6 +278,36 @@ async fn a_program_that_ends_before_its_first_job_is_not_started_for_ever() {
         assert_eq!(events, ["processing 1", expected]);
         assert_eq!(script.pids().len(), 1);
     }
+}
+
+/// As while a new version of it is installed.
+#[tokio::test]
+async fn a_program_that_is_being_written_costs_no_attempt() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program");
+    let written = std::fs::File::create(&program).unwrap();
+    std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    let command = vec![program.display().to_string()];
+    let exec = ExecOptions {
+        command: command.clone(),
+        ..ExecOptions::default()
+    };
+    let persistent = PersistentOptions {
+        command,
+        ..PersistentOptions::default()
+    };
+    let handlers: [Box<dyn Handler>; 2] = [
+        Box::new(Exec::new(&exec).unwrap()),
+        Box::new(Persistent::new(&persistent).unwrap()),
+    ];
+    for handler in handlers {
+        let context = JobContext::of_payload(&job("A", 1)).unwrap();
+        handler.handle(context.clone()).await.unwrap();
+        let request = context.take_request();
+        assert_eq!(request.release, Some(Duration::from_secs(1)));
+        assert!(request.is_uncounted);
+    }
+    drop(written);
 }
 
 #[tokio::test]

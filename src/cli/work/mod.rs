@@ -28,6 +28,7 @@ use super::{GlobalArgs, log, output};
 use crate::config::{self, Config};
 use crate::handler::HeldLocks;
 use crate::handler::Services;
+use crate::process::raise_file_limit;
 use crate::routing::Registry;
 use crate::time::{Clock, UnixSeconds};
 use crate::worker::{Control, Observer, Report};
@@ -39,6 +40,7 @@ pub(super) fn run(
     registry: &Registry,
     observers: Vec<Arc<dyn Observer>>,
 ) -> anyhow::Result<ExitCode> {
+    raise_file_limit();
     let settings_of = Clock::System.now();
     let mut config = global.read_config()?;
     let lines = Log::new().context("could not start the thread that writes the log")?;
