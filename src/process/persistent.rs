@@ -22,14 +22,15 @@
 
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use serde::Deserialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
-use tokio::sync::Semaphore;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 
 use super::child::ProcessGroup;
@@ -51,6 +52,8 @@ const SHOWN_JUNK: usize = 200;
 const LOOK: Duration = Duration::from_millis(200);
 /// How long a program may take to end after its standard input was closed.
 const ENDING: Duration = Duration::from_secs(1);
+/// How long to wait for the end of a killed program: one that hangs in the system is left to it.
+const DEATH: Duration = Duration::from_secs(5);
 /// How often to check whether a program has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -74,8 +77,8 @@ pub struct Persistent {
     args: Vec<String>,
     environment: Environment,
     max_jobs: Option<NonZeroU64>,
-    /// Permits for programs, if their number is limited.
-    room: Option<Semaphore>,
+    /// Permits for programs that are not idle, if their number is limited.
+    room: Option<Arc<Semaphore>>,
     pool: Mutex<Pool>,
     /// Programs that are being ended.
     ending: TaskTracker,
@@ -145,9 +148,10 @@ impl Persistent {
             args: args.to_vec(),
             environment: options.environment.clone(),
             max_jobs: options.max_jobs,
-            room: options
-                .processes
-                .map(|processes| Semaphore::new(processes.get().min(Semaphore::MAX_PERMITS))),
+            room: options.processes.map(|processes| {
+                let permits = processes.get().min(Semaphore::MAX_PERMITS);
+                Arc::new(Semaphore::new(permits))
+            }),
             pool: Mutex::default(),
             ending: TaskTracker::new(),
         })
@@ -156,13 +160,14 @@ impl Persistent {
     async fn run(&self, context: JobContext) -> Result<(), BoxError> {
         let mut document = context.document().map_err(InputError::Payload)?;
         document.push('\n');
-        let _room = match &self.room {
-            Some(room) => Some(room.acquire().await.expect("it is never closed")),
-            None => None,
+        let mut busy = Busy {
+            program: None,
+            room: self.room().await,
+            ending: &self.ending,
         };
         let uuid = context.uuid().map(JobUuid::as_str);
-        let (program, answer) = loop {
-            let (mut program, is_new) = match self.idle() {
+        let answer = loop {
+            let (program, is_new) = match self.idle() {
                 Some(program) => (program, false),
                 None => match self.start() {
                     Err(ExecError::Start { source, .. }) if context.release_for_want(&source) => {
@@ -171,15 +176,18 @@ impl Persistent {
                     started => (started?, true),
                 },
             };
+            let program = busy.program.insert(program);
             if !is_new && !program.check_usable() {
                 // Most such programs ended between two jobs: that fails no job.
                 program.reap(0).await;
+                busy.program = None;
                 continue;
             }
             match program.ask(document.as_bytes(), uuid).await {
-                End::Answered(answer) => break (program, answer),
+                End::Answered(answer) => break answer,
                 End::Broke { written } => {
                     let post_mortem = program.reap(written).await;
+                    busy.program = None;
                     // If a new program reads nothing, the next one would not either: do not retry.
                     if is_new || !post_mortem.is_untouched {
                         return Err(self.error_of(post_mortem).into());
@@ -197,7 +205,7 @@ impl Persistent {
                 }
             }
         };
-        self.give_back(program);
+        self.give_back(busy);
         match answer {
             Answer::Done => Ok(()),
             Answer::Release(delay) => {
@@ -210,6 +218,12 @@ impl Persistent {
             }
             Answer::Exception(text) => Err(PersistentError::Reported(text).into()),
         }
+    }
+
+    /// Waits for room for a program; `None` if their number is not limited.
+    async fn room(&self) -> Option<OwnedSemaphorePermit> {
+        let room = Arc::clone(self.room.as_ref()?);
+        Some(room.acquire_owned().await.expect("it is never closed"))
     }
 
     fn pool(&self) -> std::sync::MutexGuard<'_, Pool> {
@@ -248,13 +262,17 @@ impl Persistent {
     }
 
     /// Keeps a program for the next job, unless it has to end.
-    fn give_back(&self, mut program: Program) {
+    fn give_back(&self, mut busy: Busy<'_>) {
+        let Some(mut program) = busy.program.take() else {
+            return;
+        };
         program.jobs += 1;
         if program.is_out_of_step {
             tracing::warn!(
                 program = self.program,
                 "a persistent program wrote more than its answer and was killed: its next answer could be that of another job"
             );
+            busy.program = Some(program);
             return;
         }
         let is_worn = self
@@ -263,7 +281,11 @@ impl Persistent {
         let mut pool = self.pool();
         if is_worn || pool.is_closed {
             drop(pool);
-            self.ending.spawn(program.end());
+            let room = busy.room.take();
+            self.ending.spawn(async move {
+                program.end().await;
+                drop(room);
+            });
         } else {
             pool.idle.push(program);
         }
@@ -305,6 +327,30 @@ impl Handler for Persistent {
 
     fn stop(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.end_all())
+    }
+}
+
+/// The program of a job. Dropping it kills the program, and frees its room once that is dead.
+struct Busy<'a> {
+    program: Option<Program>,
+    room: Option<OwnedSemaphorePermit>,
+    ending: &'a TaskTracker,
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        // Without a runtime there are no more jobs.
+        let (Some(mut program), Ok(_)) = (self.program.take(), Handle::try_current()) else {
+            return;
+        };
+        // Before the leader is reaped, which frees the number of its group.
+        program.group.kill();
+        program.group.forget();
+        let room = self.room.take();
+        self.ending.spawn(async move {
+            let _ = tokio::time::timeout(DEATH, program.child.wait()).await;
+            drop(room);
+        });
     }
 }
 
@@ -448,7 +494,7 @@ impl Program {
     }
 
     /// Reaps a program that has broken off after this many bytes of a job had been written to it.
-    async fn reap(mut self, written: usize) -> PostMortem {
+    async fn reap(&mut self, written: usize) -> PostMortem {
         let has_ended = self.ends_within(LINGER).await;
         self.drain_stderr();
         // Kill before the leader is reaped, which frees the number of its group.
@@ -485,7 +531,7 @@ impl Program {
         group.kill();
         group.forget();
         // It may have been reaped already, or not be a child of this process.
-        let _ = child.wait().await;
+        let _ = tokio::time::timeout(DEATH, child.wait()).await;
     }
 
     async fn ends_within(&self, time: Duration) -> bool {

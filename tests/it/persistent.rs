@@ -381,6 +381,33 @@ async fn programs_are_replaced_after_max_jobs_and_never_more_than_processes() {
     );
 }
 
+/// One that has done its jobs takes its time to end; one that is killed dies once its job's time is over.
+#[tokio::test]
+async fn a_program_has_its_place_until_it_is_gone() {
+    let mut script = Script::new(
+        r#"for pid in $(cat $D/pids); do kill -0 $pid && echo; done 2>/dev/null | wc -l >> $D/counts
+        while read -r line; do
+            case "$line" in *'"n":2'*) sleep 60;; esac
+            echo '{"ok":true}'
+        done; sleep 0.3"#,
+    );
+    script.options.processes = NonZeroUsize::new(1);
+    script.options.max_jobs = NonZeroU64::new(1);
+    let timeouts = [20, 1, 20, 20];
+    let jobs: Vec<Vec<u8>> = (1..)
+        .zip(timeouts)
+        .map(|(n, timeout)| payload("A", n, &json!({"maxTries": 1, "timeout": timeout})))
+        .collect();
+    let events = script.work(1, &jobs).await;
+    let done = events.iter().filter(|event| *event == "processed Deleted");
+    assert_eq!(done.count(), 3, "{events:?}");
+    let counts = script.lines("counts");
+    assert!(
+        counts.len() == 4 && counts.iter().all(|count| count.trim() == "1"),
+        "{counts:?}"
+    );
+}
+
 #[tokio::test]
 async fn a_program_that_does_not_end_with_its_input_is_killed() {
     let script = Script::new(&format!(
