@@ -559,11 +559,18 @@ class Member
     private function restore()
     {
         [$memory, $time] = $this->limits;
-        ini_set('memory_limit', $memory);
-        set_time_limit($time);
+        $calls = [['ini_set', 'memory_limit', $memory], ['set_time_limit', $time]];
         if (extension_loaded('pcntl')) {
-            pcntl_sigprocmask(SIG_UNBLOCK, [SIGALRM, SIGTERM, SIGQUIT, SIGUSR2, SIGCONT]);
-            pcntl_async_signals(true);
+            $calls[] = ['pcntl_sigprocmask', SIG_UNBLOCK, [SIGALRM, SIGTERM, SIGQUIT, SIGUSR2, SIGCONT]];
+            $calls[] = ['pcntl_async_signals', true];
+        }
+        foreach ($calls as $call) {
+            $function = array_shift($call);
+            try {
+                @$function(...$call);
+            } catch (\Throwable $problem) {
+                // It is disabled (`disable_functions`), or the job uses more memory than the limit.
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! PHP processes of artisand's worker: jobs that `queue:work` leaves reserved stay reserved, jobs that it refuses stay
 //! in the queue, and each failed job is recorded by the right side.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use crate::harness::fixtures::project;
 use crate::harness::laravel::Laravel;
 use crate::harness::process::{
-    ManagedChild, Workplace, artisand, children, eventually, processes, without_settings,
+    ManagedChild, Workplace, artisand, children, eventually, install_program, processes,
+    without_settings,
 };
 use crate::harness::redis::RedisServer;
 use crate::harness::scene::Scene;
@@ -570,6 +571,48 @@ fn a_worker_whose_app_cannot_be_booted_says_why_and_takes_nothing() {
         (!worker.is_running()).then_some(())
     });
 }
+
+/// A script that runs the app's PHP with these options, and waits for it; for `ARTISAND_PHP`.
+fn wrapper(scene: &Scene, options: &str) -> PathBuf {
+    let php = project().join("php-interop").join("laravel");
+    let version = scene.laravel.version;
+    let script = format!(
+        "#!/bin/sh\n'{}' {version} {options} \"$@\"\nexit $?\n",
+        php.display()
+    );
+    let text = scene.workplace.path().join("wrapper.sh");
+    std::fs::write(&text, script).unwrap();
+    let program = scene.workplace.path().join("wrapper");
+    install_program(&text, &program);
+    program
+}
+
+/// Jobs of the journal that have run, in their order.
+fn runs(scene: &Scene) -> Vec<String> {
+    let lines = scene.lines().into_iter();
+    let runs = lines.filter(|line| line.event == "run");
+    runs.map(|line| line.id).collect()
+}
+
+fn settings_that_php_may_not_reset_keep_no_process_from_its_jobs(version: u8) {
+    let scene = Scene::with_pool::<&str>(version, &[], 1, "");
+    let ids = ["1", "2", "3"];
+    for id in ids {
+        scene.push(id, &[]);
+    }
+    let php = wrapper(
+        &scene,
+        "-d disable_functions=set_time_limit,pcntl_sigprocmask",
+    );
+    let mut command = scene.workplace.worker_command(&["--stop-when-empty"]);
+    command.env("ARTISAND_PHP", php);
+    let mut worker = ManagedChild::spawn(command);
+    worker.succeeds_within(SOON);
+    assert_eq!(runs(&scene), ids, "{}", worker.describe());
+    assert_eq!(scene.queued(), 0, "{}", worker.describe());
+}
+
+on_every_laravel!(settings_that_php_may_not_reset_keep_no_process_from_its_jobs);
 
 fn processes_say_what_they_are(version: u8) {
     let redis = RedisServer::start();
