@@ -234,6 +234,9 @@ class Member
     /** Whether the worker still runs the job. */
     private $isRunning = false;
 
+    /** Whether the job's own code runs, which may work a queue with the same worker (`queue:work`). */
+    public $isInJob = false;
+
     /** Whether artisand knows that this process waits for the next job. */
     private $isReady = false;
 
@@ -369,6 +372,9 @@ class Member
     protected function attend()
     {
         $this->app->make('events')->listen(\Illuminate\Queue\Events\Looping::class, function () {
+            if ($this->isInJob) {
+                return null;
+            }
             if ($this->hasLooped && ! $this->comesRound()) {
                 // The previous round ended without a pop.
                 $this->pauses();
@@ -414,7 +420,7 @@ class Member
     /** Reports that Laravel's loop is done with a job; false if there was none. */
     private function comesRound()
     {
-        if (! $this->isRunning) {
+        if (! $this->isRunning || $this->isInJob) {
             return false;
         }
         $this->isRunning = false;
@@ -762,6 +768,16 @@ trait Reported
         return $this;
     }
 
+    public function fire()
+    {
+        $this->member->isInJob = true;
+        try {
+            parent::fire();
+        } finally {
+            $this->member->isInJob = false;
+        }
+    }
+
     public function fail($e = null)
     {
         $this->staysOurs();
@@ -972,7 +988,7 @@ trait Reported
 /** Defines classes that extend Laravel's, which exist only once the app is booted. */
 function define_classes()
 {
-    /** The connections as the worker sees them: jobs of each come from artisand. */
+    /** The connections as the worker sees them: jobs of each come from artisand, but for a job that works a queue itself. */
     class Manager extends \Illuminate\Queue\QueueManager
     {
         private $member;
@@ -998,6 +1014,9 @@ function define_classes()
 
         public function connection($name = null)
         {
+            if ($this->member->isInJob) {
+                return $this->app->make('queue')->connection($name);
+            }
             $this->member->begin();
 
             return $this->pool;

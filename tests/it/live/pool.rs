@@ -614,6 +614,20 @@ fn settings_that_php_may_not_reset_keep_no_process_from_its_jobs(version: u8) {
 
 on_every_laravel!(settings_that_php_may_not_reset_keep_no_process_from_its_jobs);
 
+fn a_job_may_work_its_queue_itself(version: u8) {
+    for option in ["once", "stop-when-empty"] {
+        let scene = Scene::with_pool::<&str>(version, &[], 1, "");
+        scene.push("outer", &[&format!("--script=work:{option}")]);
+        scene.push("inner", &[]);
+        let mut worker = scene.worker(&["--stop-when-empty"]);
+        worker.succeeds_within(SOON);
+        assert_eq!(runs(&scene), ["outer", "inner"], "{}", worker.describe());
+        assert_eq!(scene.queued(), 0, "{}", worker.describe());
+    }
+}
+
+on_every_laravel!(a_job_may_work_its_queue_itself);
+
 fn processes_say_what_they_are(version: u8) {
     let redis = RedisServer::start();
     let laravel = Laravel::new(version, &redis);

@@ -26,7 +26,7 @@ use Throwable;
  * A script has one entry per attempt, `ok` when there are none left:
  * `ok`, `throw`, `release:SECONDS`, `fail`, `delete`, `cancel` (its batch), `sleep:SECONDS`,
  * `await:NAME` (until Redis has the key `interop:NAME`), `exit`,
- * `kill` (SIGKILL to itself), `note:EVENT`, `push:ID` (queues another one),
+ * `kill` (SIGKILL to itself), `note:EVENT`, `push:ID` (queues another one), `work:OPTION` (`queue:work` with this option),
  * `context` (notes the log context, 11 and later); several are joined with `+`:
  * `sleep:1+throw`.
  */
@@ -72,6 +72,7 @@ class Journal implements ShouldQueue
                 'exit' => exit(3),
                 'note' => $this->note($argument),
                 'push' => dispatch((new self($argument))->onQueue($this->queue)),
+                'work' => \Illuminate\Support\Facades\Artisan::call('queue:work', ['--sleep' => 0, '--'.$argument => true]),
                 'context' => $this->note('context', ['context' => \Illuminate\Support\Facades\Context::all()]),
                 'kill' => posix_kill(getmypid(), SIGKILL),
             };
