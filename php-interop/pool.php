@@ -27,7 +27,7 @@
  *
  *   booted     the app has booted; versions `laravel` and `php`, `signals` if it catches SIGTERM, `interruptible` if it
  *              passes signals on to its job, `memory`, the exit status beyond the memory limit, if the app has set one,
- *              `clock` in nanoseconds
+ *              `pid`, `clock` in nanoseconds
  *   ready      waits for a job; `clock`. Not sent while the worker is paused, nor if the next job came soon
  *   paused     Laravel's loop runs and may not pop a job: a listener of Looping, all queues paused
  *   declined   the job does not begin, because the worker has to pause (down, or a listener of Looping) or to restart,
@@ -305,6 +305,7 @@ class Member
             'interruptible' => extension_loaded('pcntl') && interface_exists(\Illuminate\Contracts\Queue\Interruptible::class),
             // As the system reports it.
             'memory' => $memory === null ? null : (int) $memory & 255,
+            'pid' => getmypid(),
             'clock' => hrtime(true),
         ]);
 

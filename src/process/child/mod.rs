@@ -10,7 +10,7 @@
 use std::io;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpgid, kill_process};
 use tokio::process::{Child, Command};
 
 mod line;
@@ -25,6 +25,8 @@ pub use supervisor::supervise;
 pub(super) struct ProcessGroup {
     /// `None` once the child has ended and the processes it left behind may live on.
     leader: Option<Pid>,
+    /// The process that signals are for, if it has said that.
+    addressee: Option<Pid>,
     /// Dropped last: the supervisor must know of the child as long as it may live.
     note: Option<Note>,
 }
@@ -52,6 +54,7 @@ impl ProcessGroup {
         }
         let group = Self {
             leader,
+            addressee: None,
             note: Some(note),
         };
         Ok((child, group))
@@ -63,11 +66,20 @@ impl ProcessGroup {
         self.note = None;
     }
 
-    /// Sends a signal to the child itself.
+    /// Names the process that signals are for: the child may be a script that waits for it.
+    ///
+    /// The number counts only while it is one of the group: in a container, the process has another one there.
+    pub(super) fn signals_are_for(&mut self, pid: u32) {
+        self.addressee = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    }
+
+    /// Sends a signal to the process that signals are for, or else to the child itself.
     pub(super) fn signal(&self, signal: Signal) {
         if let Some(leader) = self.leader {
-            // The child may have ended just now.
-            let _ = rustix::process::kill_process(leader, signal);
+            let is_in_group = |pid: &Pid| getpgid(Some(*pid)) == Ok(leader);
+            let addressee = self.addressee.filter(is_in_group).unwrap_or(leader);
+            // It may have ended just now.
+            let _ = kill_process(addressee, signal);
         }
     }
 
@@ -91,5 +103,37 @@ impl ProcessGroup {
 impl Drop for ProcessGroup {
     fn drop(&mut self) {
         self.kill();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Stdio;
+
+    use tokio::io::{AsyncBufReadExt as _, BufReader};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_signal_is_for_the_process_that_a_script_waits_for_if_that_is_in_its_group() {
+        for is_known in [true, false] {
+            let mut command = Command::new("sh");
+            command
+                .args(["-c", "sleep 60 & echo $!; wait $!; exit 7"])
+                .stdout(Stdio::piped());
+            let (mut child, mut group) = ProcessGroup::spawn(&mut command, Duration::ZERO).unwrap();
+            let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+            let sleep = lines.next_line().await.unwrap().unwrap();
+            // A number of another pid namespace may be that of any process here.
+            let pid = if is_known {
+                sleep.parse().unwrap()
+            } else {
+                std::process::id()
+            };
+            group.signals_are_for(pid);
+            group.signal(Signal::TERM);
+            let status = child.wait().await.unwrap();
+            assert_eq!(status.code(), is_known.then_some(7), "{status}");
+        }
     }
 }

@@ -270,6 +270,7 @@ impl Member {
                         laravel = booted.laravel.as_str(),
                         "a PHP process of the pool has booted the app"
                     );
+                    member.group.signals_are_for(booted.pid);
                     member.memory = booted.memory;
                     member.signals = match booted {
                         Booted {

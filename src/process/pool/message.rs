@@ -103,6 +103,9 @@ pub struct Booted {
     /// The exit status beyond the memory limit, if the app has set one (since Laravel 13).
     #[serde(default)]
     pub memory: Option<i32>,
+    /// Its process id, as it sees it itself.
+    #[serde(default)]
+    pub pid: u32,
     /// The process's clock when it sent this, in nanoseconds.
     pub clock: u64,
 }
@@ -257,7 +260,7 @@ mod tests {
             (r#"{"is":"ready","clock":7}"#, PoolMessage::Ready { clock: 7 }),
             (r#"{"is":"paused"}"#, PoolMessage::Paused),
             (r#"{"is":"booted","laravel":"8.83.26","php":"8.2.29","signals":true,"clock":75}"#,
-             PoolMessage::Booted(Booted { laravel: "8.83.26".into(), php: "8.2.29".into(), signals: true, interruptible: false, memory: None, clock: 75 })),
+             PoolMessage::Booted(Booted { laravel: "8.83.26".into(), php: "8.2.29".into(), signals: true, interruptible: false, memory: None, pid: 0, clock: 75 })),
             (r#"{"is":"parting"}"#, PoolMessage::Parting),
             (r#"{"is":"exception","class":"E","message":"m"}"#, PoolMessage::Exception { class: "E".into(), message: "m".into() }),
         ];

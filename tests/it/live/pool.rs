@@ -614,6 +614,23 @@ fn settings_that_php_may_not_reset_keep_no_process_from_its_jobs(version: u8) {
 
 on_every_laravel!(settings_that_php_may_not_reset_keep_no_process_from_its_jobs);
 
+/// From Laravel 13 on the process hears of the stop while it runs its job.
+fn a_stop_does_not_end_a_script_that_waits_for_php_before_the_job(version: u8) {
+    let scene = Scene::with_pool::<&str>(version, &[], 1, "");
+    scene.push("long", &["--script=sleep:2"]);
+    let mut command = scene.workplace.worker_command(&[]);
+    command.env("ARTISAND_PHP", wrapper(&scene, ""));
+    let mut worker = ManagedChild::spawn(command);
+    eventually("the job runs", SOON, || {
+        (runs(&scene).len() == 1).then_some(())
+    });
+    worker.signal(rustix::process::Signal::TERM);
+    worker.succeeds_within(SOON);
+    assert_eq!(scene.queued(), 0, "{}", worker.describe());
+}
+
+on_every_laravel!(a_stop_does_not_end_a_script_that_waits_for_php_before_the_job);
+
 fn a_job_may_work_its_queue_itself(version: u8) {
     for option in ["once", "stop-when-empty"] {
         let scene = Scene::with_pool::<&str>(version, &[], 1, "");
