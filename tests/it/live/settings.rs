@@ -643,7 +643,8 @@ fn odd_classes_of_an_app_do_not_cost_the_others(version: u8) {
         std::fs::write(app.here.join(path), text).unwrap();
     };
     let model = "\\Illuminate\\Database\\Eloquent\\Model";
-    let two_columns = b"protected $primaryKey = ['order_id', 'product_id'];";
+    let two_columns = b"public $incrementing = false;\n\
+        protected $primaryKey = ['order_id', 'product_id'];";
     write("App\\Models\\Line", model, two_columns);
     let number = b"public function getMorphClass() { return 1; }";
     write("App\\Models\\Aliased", model, number);
