@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use crate::process::pool::{PoolMessage, Run};
 use crate::time::sleep_until;
+use crate::worker::attempt::shared::Stops;
 
 /// How long Laravel may take after the timeout to fail the job and to end its process.
 const AFTER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -29,6 +29,8 @@ pub(super) struct Deadlines {
     announced: Option<Instant>,
     /// Whether the process was killed for the last time.
     is_cut: bool,
+    /// Whether the process was killed for the timeout.
+    is_overdue: bool,
     /// Whether the worker cuts jobs short, and PHP may still finish what follows the end of this one.
     has_time: bool,
 }
@@ -42,17 +44,20 @@ impl Deadlines {
             // Mostly PHP has begun by then.
             announced: Some(began + DECLINING),
             is_cut: false,
+            is_overdue: false,
             has_time: false,
         }
     }
 
-    pub(super) async fn next(&self, run: &mut Run, cut: &CancellationToken, has_end: bool) -> Wake {
+    pub(super) async fn next(&self, run: &mut Run, stops: &Stops, has_end: bool) -> Wake {
         let has_heeded = self.is_cut || (self.has_time && has_end);
+        let waits_for_death = self.is_overdue && self.deadline.is_none();
         tokio::select! {
             biased;
             said = run.next() => Wake::PoolMessage(said),
             () = sleep_until(self.announced) => Wake::Announce,
-            () = cut.cancelled(), if !has_heeded => Wake::Cut,
+            () = stops.cut.cancelled(), if !has_heeded => Wake::Cut,
+            () = stops.begun.cancelled(), if waits_for_death => Wake::Stop,
             () = sleep_until(self.deadline) => Wake::Deadline,
         }
     }
@@ -98,12 +103,19 @@ impl Deadlines {
         AttemptStep::Kill
     }
 
+    /// Notes that the worker stops: it does not wait for ever for a process that was killed for the timeout.
+    pub(super) fn stop(&mut self, now: Instant) -> AttemptStep {
+        self.deadline = Some(now + DEATH);
+        AttemptStep::Wait
+    }
+
     /// Notes that the deadline has passed.
     pub(super) fn pass_deadline(&mut self, now: Instant) -> AttemptStep {
-        if self.is_cut {
+        if self.is_cut || self.is_overdue {
             return AttemptStep::GiveUp;
         }
         self.is_cut = self.has_time;
+        self.is_overdue = !self.has_time;
         self.deadline = self.has_time.then(|| now + DEATH);
         if self.has_time {
             AttemptStep::Kill
@@ -120,6 +132,8 @@ pub(super) enum Wake {
     Announce,
     /// The worker cuts its jobs short.
     Cut,
+    /// The worker stops, and the process was killed for the timeout.
+    Stop,
     Deadline,
 }
 
@@ -150,8 +164,13 @@ mod tests {
             deadlines.pass_deadline(began + S(70)),
             AttemptStep::KillForTimeout
         );
-        // Its end is reported, however long it takes.
+        // Its end is reported, however long it takes; only a stop does not wait for ever.
         assert_eq!(deadlines.deadline, None);
+        assert!(!deadlines.is_cut());
+        assert_eq!(deadlines.stop(began + S(99)), AttemptStep::Wait);
+        assert_eq!(deadlines.deadline, Some(began + S(99) + DEATH));
+        let given_up = deadlines.pass_deadline(began + S(99) + DEATH);
+        assert_eq!(given_up, AttemptStep::GiveUp);
         assert!(!deadlines.is_cut());
         assert_eq!(Deadlines::new(None, began).deadline, None);
     }

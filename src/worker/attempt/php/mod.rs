@@ -213,9 +213,9 @@ impl Attempt {
         if course.is_announced {
             deadlines.take_announcement();
         }
-        let cut = &self.shared.stops.cut;
+        let stops = &self.shared.stops;
         loop {
-            let next = match deadlines.next(run, cut, course.has_end()).await {
+            let next = match deadlines.next(run, stops, course.has_end()).await {
                 Wake::PoolMessage(said) => {
                     let is_declined = matches!(said, Some(PoolMessage::Declined));
                     if !is_declined && deadlines.take_announcement() {
@@ -238,6 +238,7 @@ impl Attempt {
                     continue;
                 }
                 Wake::Cut => deadlines.cut(course.has_end(), Instant::now()),
+                Wake::Stop => deadlines.stop(Instant::now()),
                 Wake::Deadline => deadlines.pass_deadline(Instant::now()),
             };
             match next {
@@ -247,7 +248,8 @@ impl Attempt {
                     run.kill();
                     course.has_timed_out = true;
                 }
-                AttemptStep::GiveUp => return RunEnd::Cut,
+                AttemptStep::GiveUp if deadlines.is_cut() => return RunEnd::Cut,
+                AttemptStep::GiveUp => return RunEnd::Ended("it hangs in the system".to_owned()),
             }
         }
     }

@@ -251,6 +251,28 @@ async fn a_process_that_does_not_end_itself_after_the_timeout_is_killed() {
     assert_eq!(server.sizes().await.reserved, 1);
 }
 
+/// It hangs in the system, and nothing cuts jobs short.
+#[tokio::test(start_paused = true)]
+async fn a_stop_does_not_wait_for_a_process_that_does_not_die_of_its_timeout() {
+    let payload = payload("A", 1, &json!({"timeout": 5}));
+    let began = Instant::now();
+    let (report, told, server) = play(payload, 3, |part| async move {
+        part.member.killed().await;
+        tokio::time::sleep(S(60)).await;
+        assert!(part.server.calls("settle").is_empty());
+        part.control.quit();
+        std::future::pending::<()>().await;
+    })
+    .await;
+    assert!(began.elapsed() < S(15 + 60 + 10), "{:?}", began.elapsed());
+    assert_eq!(
+        (report.reason, report.released),
+        (StopReason::Interrupted, 0)
+    );
+    assert_eq!(told[1], "JobTimedOut uuid-1");
+    assert_eq!(server.sizes().await.reserved, 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_job_that_ends_itself_during_an_outage_has_its_time_after_that() {
     let deleted = PoolMessage::Deleted { last: false };
