@@ -9,10 +9,9 @@ use futures_util::stream::{FuturesOrdered, StreamExt as _};
 use indicatif::{ProgressBar, ProgressStyle};
 use jiff::civil::DateTime;
 use serde_json::Value as Json;
-use tokio::signal::unix::SignalKind;
 use tokio::sync::mpsc;
 
-use super::runtime::stops;
+use super::stops::stops;
 use super::{GlobalArgs, UsageError, output};
 use crate::dispatch::{Dispatch, DispatchError, Dispatched, Pending, Prepared};
 use crate::php::{Array, ClassName, Key, Object, Value};
@@ -86,7 +85,7 @@ async fn dispatch_all(
     due: Option<Due>,
     dispatch: &Dispatch,
 ) -> anyhow::Result<ExitCode> {
-    let mut stops = stops(&[SignalKind::terminate(), SignalKind::interrupt()])?;
+    let mut stops = stops()?;
     let mut work = Work {
         jobs: documents(&args.data)?,
         repeated: None,

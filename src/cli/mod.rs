@@ -67,6 +67,7 @@ mod restart;
 mod retry;
 mod retrying;
 mod runtime;
+mod stops;
 mod style;
 mod summary;
 mod tail;

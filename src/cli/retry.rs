@@ -2,8 +2,14 @@
 
 use std::collections::HashSet;
 use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::retrying::{Retried, Retrying};
+use super::stops::stops;
 use super::style::Screen;
 use super::{GlobalArgs, UsageError};
 use crate::batch::Batches;
@@ -39,12 +45,21 @@ const MOST: u64 = 1_000_000;
 /// Most jobs that one PHP process pushes: it boots the app once for all of them.
 const MOST_FOR_PHP: usize = 100;
 
+/// How far apart two signals of a person are; wrappers may send one twice.
+const APART: Duration = Duration::from_secs(1);
+
 /// `queue:retry` at work.
 struct Retry<'a> {
     config: &'a Config,
     retrying: Retrying<'a>,
     screen: Screen,
     code: ExitCode,
+    /// A signal has asked for the end.
+    told: CancellationToken,
+    /// Jobs that were not retried then.
+    left_jobs: usize,
+    /// Batches that were not looked at.
+    left_batches: usize,
 }
 
 pub(super) async fn run(args: RetryArgs, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
@@ -57,7 +72,8 @@ pub(super) async fn run(args: RetryArgs, global: &GlobalArgs) -> anyhow::Result<
     }
     let text = "Pushing failed queue jobs back onto the queue";
     retry.screen.info(text)?;
-    let ended = retry.all(&ids).await;
+    let told = retry.told.clone();
+    let ended = until_told_twice(&told, retry.all(&ids)).await;
     retry.end(ended).await
 }
 
@@ -83,8 +99,36 @@ pub(super) async fn run_batches(
         let text = "Pushing failed batch jobs back onto the queue";
         retry.screen.info(text)?;
     }
-    let ended = retry.batches(&batches, &ids).await;
+    let told = retry.told.clone();
+    let ended = until_told_twice(&told, Box::pin(retry.batches(&batches, &ids))).await;
     retry.end(ended).await
+}
+
+/// Does this work, and tells it of a signal that asks for the end: a job between its push and its deletion would be
+/// pushed again by the next command.
+///
+/// # Errors
+///
+/// Those of the work; a second signal, which ends it at once.
+async fn until_told_twice(
+    told: &CancellationToken,
+    work: impl Future<Output = anyhow::Result<()>>,
+) -> anyhow::Result<()> {
+    let mut stops = stops()?;
+    let second = async {
+        stops.recv().await;
+        told.cancel();
+        let first = Instant::now();
+        while first.elapsed() < APART {
+            stops.recv().await;
+        }
+    };
+    tokio::select! {
+        ended = work => ended,
+        () = second => anyhow::bail!(
+            "ended at once by a second signal: a job may be on its queue again and still be a failed job"
+        ),
+    }
 }
 
 impl<'a> Retry<'a> {
@@ -94,6 +138,9 @@ impl<'a> Retry<'a> {
             retrying: Retrying::new(config, global.env.clone())?,
             screen: Screen::new(global),
             code: ExitCode::SUCCESS,
+            told: CancellationToken::new(),
+            left_jobs: 0,
+            left_batches: 0,
         })
     }
 
@@ -124,7 +171,11 @@ impl<'a> Retry<'a> {
 
     async fn all(&mut self, ids: &[String]) -> anyhow::Result<()> {
         let mut for_php = Vec::new();
-        for id in ids {
+        for (index, id) in ids.iter().enumerate() {
+            if self.told.is_cancelled() {
+                self.left_jobs += ids.len() - index;
+                break;
+            }
             match self.retrying.retry(id).await? {
                 None => for_php.push(id.clone()),
                 Some(retried) => self.show(id, retried)?,
@@ -140,6 +191,10 @@ impl<'a> Retry<'a> {
     /// Has PHP push these jobs.
     async fn with_php(&mut self, ids: &mut Vec<String>) -> anyhow::Result<()> {
         while !ids.is_empty() {
+            if self.told.is_cancelled() {
+                self.left_jobs += std::mem::take(ids).len();
+                break;
+            }
             for (id, retried) in self.retrying.retry_with_php(ids).await? {
                 self.show(&id, retried)?;
             }
@@ -148,7 +203,11 @@ impl<'a> Retry<'a> {
     }
 
     async fn batches(&mut self, batches: &Batches, ids: &[String]) -> anyhow::Result<()> {
-        for id in ids {
+        for (index, id) in ids.iter().enumerate() {
+            if self.told.is_cancelled() {
+                self.left_batches = ids.len() - index;
+                break;
+            }
             let Some(batch) = batches.find(id).await? else {
                 let text = format!("Unable to find a batch with ID [{id}]");
                 self.screen.error(&text)?;
@@ -174,6 +233,17 @@ impl<'a> Retry<'a> {
     /// Ends the command, also after an error, with the records of what was pushed.
     async fn end(mut self, mut ended: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
         if let Some(text) = self.retrying.unasked() {
+            ended = ended.and(self.screen.warn(&text));
+        }
+        if self.left_jobs + self.left_batches > 0 {
+            self.code = ExitCode::FAILURE;
+            let batches = match self.left_batches {
+                0 => String::new(),
+                left => format!("; batches that were not looked at: {left}"),
+            };
+            let jobs = self.left_jobs;
+            let text =
+                format!("Stopped by a signal; failed jobs that were not retried: {jobs}{batches}");
             ended = ended.and(self.screen.warn(&text));
         }
         self.retrying.finish().await;

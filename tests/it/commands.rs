@@ -4,14 +4,16 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::harness::fixtures;
-use crate::harness::process::artisand;
+use crate::harness::process::{ManagedChild, artisand, eventually};
 use crate::harness::redis::RedisServer;
 
 const PREFIX: &str = "app-";
+const SOON: Duration = Duration::from_secs(60);
 
 /// The directory of an app that keeps its failed jobs and its cache in files.
 pub(crate) struct App(TempDir);
@@ -422,6 +424,83 @@ fn a_job_whose_record_cannot_be_deleted_is_told_as_pushed() {
     assert_eq!(app.failed(), ["a", "b"]);
     let pushed = redis.length(&format!("{PREFIX}queues:default"));
     assert_eq!(pushed, 1, "the record of the next one would stay, too");
+}
+
+/// Where the lock on the file of failed jobs is (Laravel 12.36 and later).
+const LOCK: &str = "storage/framework/cache/data/0a/c9/0ac92417880b9c60632778b92a4f206ab66ac2c0";
+
+/// Starts to retry the jobs `a`, `b` and `c`; returns once `a` is pushed. It is deleted when the lock is.
+fn begin_to_retry(redis: &RedisServer, by_nohup: bool) -> (App, ManagedChild) {
+    let app = App::new(redis.port(), "13.31.0");
+    let payload = payload(None);
+    app.fail(&["a", "b", "c"].map(|id| (id, "redis", payload.as_str(), LONG_AGO)));
+    let lock = app.path(LOCK);
+    std::fs::create_dir_all(lock.parent().unwrap()).unwrap();
+    std::fs::write(&lock, "9999999999s:5:\"other\";").unwrap();
+    let mut command = app.command(&["queue:retry", "all"]);
+    if by_nohup {
+        let mut nohup = Command::new("/bin/sh");
+        nohup
+            .args(["-c", "trap '' HUP; exec \"$0\" \"$@\""])
+            .arg(command.get_program())
+            .args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => nohup.env(name, value),
+                None => nohup.env_remove(name),
+            };
+        }
+        command = nohup;
+    }
+    let retry = ManagedChild::spawn(command);
+    let queue = format!("{PREFIX}queues:default");
+    eventually("the push of the first job", SOON, || {
+        (redis.length(&queue) == 1).then_some(())
+    });
+    (app, retry)
+}
+
+#[test]
+fn a_signal_ends_retries_between_two_jobs() {
+    for (signal, by_nohup) in [
+        (Signal::TERM, false),
+        (Signal::INT, false),
+        (Signal::HUP, false),
+        (Signal::HUP, true),
+    ] {
+        let redis = RedisServer::start();
+        let (app, mut retry) = begin_to_retry(&redis, by_nohup);
+        retry.signal(signal);
+        std::fs::remove_file(app.path(LOCK)).unwrap();
+        let code = retry.wait_timeout(SOON).code();
+        let left: &[&str] = if by_nohup { &[] } else { &["b", "c"] };
+        let described = retry.describe();
+        assert_eq!(app.failed(), left, "{described}");
+        assert_eq!(code, Some(i32::from(!by_nohup)), "{described}");
+        let pushed = redis.length(&format!("{PREFIX}queues:default"));
+        assert_eq!(pushed, 3 - left.len(), "{described}");
+        let text = "WARN  Stopped by a signal; failed jobs that were not retried: 2.";
+        assert_eq!(retry.stdout().contains(text), !by_nohup, "{described}");
+    }
+}
+
+#[test]
+fn a_second_signal_ends_retries_at_once() {
+    let redis = RedisServer::start();
+    let (app, mut retry) = begin_to_retry(&redis, false);
+    // Those within the first second count as one.
+    eventually("the end", SOON, || {
+        retry.signal(Signal::INT);
+        std::thread::sleep(Duration::from_millis(200));
+        (!retry.is_running()).then_some(())
+    });
+    let described = retry.describe();
+    assert_eq!(retry.wait_timeout(SOON).code(), Some(1), "{described}");
+    assert!(
+        described.contains("ended at once by a second signal"),
+        "{described}"
+    );
+    assert_eq!(app.failed(), ["a", "b", "c"]);
 }
 
 #[test]

@@ -5,13 +5,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio::signal::unix::SignalKind;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::orders::carry_out;
-use super::runtime::stops;
+use super::stops::stops;
 use super::{GlobalArgs, UsageError, named, open, output};
 use crate::config::{self, Config};
 use crate::telemetry::{Order, OrderResult, Overview, Sources};
@@ -59,12 +58,7 @@ pub(super) async fn run(args: TopArgs, global: &GlobalArgs) -> anyhow::Result<Ex
     let look = Look {
         is_coloured: global.is_coloured(),
     };
-    let signals = stops(&[
-        SignalKind::terminate(),
-        SignalKind::interrupt(),
-        SignalKind::quit(),
-        SignalKind::hangup(),
-    ])?;
+    let signals = stops()?;
     let keys = Keys::start().context("could not start a thread")?;
     let taken = TakenTerminal::take().context("could not take over the terminal")?;
     let top = Top {
