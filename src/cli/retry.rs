@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
