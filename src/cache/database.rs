@@ -375,7 +375,8 @@ fn failed(what: &'static str) -> impl Fn(crate::connection::Error) -> Error {
     move |source| Error::Server { what, source }
 }
 
-#[cfg(all(test, feature = "sqlite"))]
+#[cfg(test)]
+#[cfg(feature = "sqlite")]
 mod tests {
     use super::*;
     use crate::connection::DatabaseOptions;

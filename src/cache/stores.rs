@@ -61,7 +61,9 @@ impl Stores {
     pub(crate) fn open_on(&self, runtime: &Handle) {
         let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = self.runtime.set(runtime.clone());
-        opened.values().for_each(|cache| cache.open_on(runtime));
+        for cache in opened.values() {
+            cache.open_on(runtime);
+        }
     }
 
     /// Name of the default store.

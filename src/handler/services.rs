@@ -198,8 +198,9 @@ impl Services {
         if let Some(stores) = &self.stores {
             stores.open_on(overseer);
         }
-        for cache in [&middleware.cache, &middleware.limiter_cache] {
-            cache.iter().for_each(|cache| cache.open_on(overseer));
+        let caches = [&middleware.cache, &middleware.limiter_cache];
+        for cache in caches.into_iter().flatten() {
+            cache.open_on(overseer);
         }
         for redis in middleware.redis.values().flatten() {
             redis.open_on(overseer);

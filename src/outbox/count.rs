@@ -87,7 +87,7 @@ impl FollowUpRelay {
         };
         let may = || hold.is_held();
         let forget = counted.iter().flat_map(|noted| noted.what.clone());
-        let (ended, forget) = (ends(&counts), Vec::from_iter(forget));
+        let (ended, forget): (_, Vec<Ended>) = (ends(&counts), forget.collect());
         let recorded = batches.record_while(batch, &ended, &forget, may).await;
         let recorded = match recorded {
             Ok(Some(recorded)) => recorded,
