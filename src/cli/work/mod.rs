@@ -187,8 +187,8 @@ const FREEING_LOCKS: Duration = Duration::from_secs(3);
 /// Frees the locks that jobs still hold: blocking handlers that did not return end with this process. Returns how many
 /// could not be freed.
 ///
-/// The wait runs on the overseer: where a handler blocks the only thread of the jobs, no timeout ends there. Locks of
-/// that runtime stay then, as it no longer drives their connections.
+/// The wait runs on the overseer: where a handler blocks the only thread of the jobs, no timeout ends there. A lock stays
+/// then if its connection was opened by that thread, as those of databases may be.
 async fn free_locks(overseer: Option<Handle>, held: &HeldLocks, within: Duration) -> usize {
     let locks = match overseer {
         Some(overseer) => {
