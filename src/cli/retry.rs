@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::retrying::{Retried, Retrying};
 use super::stops::stops;
 use super::style::Screen;
-use super::{GlobalArgs, UsageError};
+use super::{GlobalArgs, UsageError, output};
 use crate::batch::Batches;
 use crate::config::{self, Config};
 
@@ -117,6 +117,7 @@ async fn until_told_twice(
     let second = async {
         stops.recv().await;
         told.cancel();
+        output::inform("The job that is being retried is finished first. A second signal ends the command at once.");
         let first = Instant::now();
         while first.elapsed() < APART {
             stops.recv().await;

@@ -471,6 +471,11 @@ fn a_signal_ends_retries_between_two_jobs() {
         let redis = RedisServer::start();
         let (app, mut retry) = begin_to_retry(&redis, by_nohup);
         retry.signal(signal);
+        if !by_nohup {
+            eventually("the signal is heard", SOON, || {
+                (!retry.stderr().is_empty()).then_some(())
+            });
+        }
         std::fs::remove_file(app.path(LOCK)).unwrap();
         let code = retry.wait_timeout(SOON).code();
         let left: &[&str] = if by_nohup { &[] } else { &["b", "c"] };

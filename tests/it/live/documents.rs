@@ -71,6 +71,10 @@ async fn drain(redis: &RedisServer, laravel: &Laravel) -> Vec<Value> {
     let settings = laravel.settings();
     let mut services = Services::default();
     services.version = settings.known_version();
+    if services.version.is_at_least(11, 39) {
+        // Only the class of a unique job says when its lock is freed.
+        services.manifest = Some(Arc::new(laravel.exported()));
+    }
     services.middleware.cache = Some(settings.cache("redis").unwrap());
     services.encrypter = Some(Arc::new(settings.encrypter().unwrap()));
     // A unique job whose lock could not be freed would not be run.
