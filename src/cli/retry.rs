@@ -117,7 +117,9 @@ async fn until_told_twice(
     let second = async {
         stops.recv().await;
         told.cancel();
-        output::inform("The job that is being retried is finished first. A second signal ends the command at once.");
+        output::inform(
+            "The job that is being retried is finished first. A second signal ends the command at once.",
+        );
         let first = Instant::now();
         while first.elapsed() < APART {
             stops.recv().await;

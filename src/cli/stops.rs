@@ -6,8 +6,16 @@ use tokio::sync::mpsc;
 
 /// Hears of signals that tell the process to end, but not of hangups that `nohup` has it ignore.
 pub(super) fn stops() -> anyhow::Result<mpsc::Receiver<()>> {
+    hear((!ignores_hangups()).then(SignalKind::hangup))
+}
+
+/// Hears of signals that tell the process to end, and of every hangup: it needs its terminal.
+pub(super) fn stops_and_hangups() -> anyhow::Result<mpsc::Receiver<()>> {
+    hear(Some(SignalKind::hangup()))
+}
+
+fn hear(hangup: Option<SignalKind>) -> anyhow::Result<mpsc::Receiver<()>> {
     let (sender, receiver) = mpsc::channel(1);
-    let hangup = (!ignores_hangups()).then(SignalKind::hangup);
     let others = [
         SignalKind::terminate(),
         SignalKind::interrupt(),

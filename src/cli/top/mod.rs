@@ -10,7 +10,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::orders::carry_out;
-use super::stops::stops;
+use super::stops::stops_and_hangups;
 use super::{GlobalArgs, UsageError, named, open, output};
 use crate::config::{self, Config};
 use crate::telemetry::{Order, OrderResult, Overview, Sources};
@@ -58,7 +58,7 @@ pub(super) async fn run(args: TopArgs, global: &GlobalArgs) -> anyhow::Result<Ex
     let look = Look {
         is_coloured: global.is_coloured(),
     };
-    let signals = stops()?;
+    let signals = stops_and_hangups()?;
     let keys = Keys::start().context("could not start a thread")?;
     let taken = TakenTerminal::take().context("could not take over the terminal")?;
     let top = Top {
