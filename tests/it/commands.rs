@@ -437,20 +437,19 @@ fn begin_to_retry(redis: &RedisServer, by_nohup: bool) -> (App, ManagedChild) {
     let lock = app.path(LOCK);
     std::fs::create_dir_all(lock.parent().unwrap()).unwrap();
     std::fs::write(&lock, "9999999999s:5:\"other\";").unwrap();
-    let mut command = app.command(&["queue:retry", "all"]);
-    if by_nohup {
-        let mut nohup = Command::new("/bin/sh");
-        nohup
-            .args(["-c", "trap '' HUP; exec \"$0\" \"$@\""])
-            .arg(command.get_program())
-            .args(command.get_args());
-        for (name, value) in command.get_envs() {
-            match value {
-                Some(value) => nohup.env(name, value),
-                None => nohup.env_remove(name),
-            };
-        }
-        command = nohup;
+    let retry = app.command(&["queue:retry", "all"]);
+    // The tests may run under `nohup` themselves.
+    let mut command = Command::new("/usr/bin/env");
+    let hangups = if by_nohup { "ignore" } else { "default" };
+    command
+        .arg(format!("--{hangups}-signal=HUP"))
+        .arg(retry.get_program())
+        .args(retry.get_args());
+    for (name, value) in retry.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
     }
     let retry = ManagedChild::spawn(command);
     let queue = format!("{PREFIX}queues:default");
