@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read};
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, anyhow};
 use futures_util::stream::{FuturesOrdered, StreamExt as _};
@@ -11,7 +11,7 @@ use jiff::civil::DateTime;
 use serde_json::Value as Json;
 use tokio::sync::mpsc;
 
-use super::stops::stops;
+use super::stops::{APART, stops};
 use super::{GlobalArgs, UsageError, output};
 use crate::dispatch::{Dispatch, DispatchError, Dispatched, Pending, Prepared};
 use crate::php::{Array, ClassName, Key, Object, Value};
@@ -96,18 +96,22 @@ async fn dispatch_all(
     };
     let mut tally = Tally::new(args);
     let mut pushes = FuturesOrdered::new();
-    // Whether no more is read, and whether that is because of a signal.
-    let (mut is_over, mut is_stopped) = (false, false);
+    // Whether no more is read, and since when that is because of a signal.
+    let (mut is_over, mut stopped_at) = (false, None::<Instant>);
     while !(is_over && pushes.is_empty()) {
         // Jobs are made in order, as many as have come, and pushed together.
         tokio::select! {
             biased;
             _ = stops.recv() => {
-                if is_stopped {
+                if let Some(stopped_at) = stopped_at {
+                    if stopped_at.elapsed() < APART {
+                        continue;
+                    }
                     let left = pushes.len();
-                    return Err(anyhow!("given up: {left} jobs may be on their queues, or not"));
+                    tally.failed.push(anyhow!("given up: {left} jobs may be on their queues, or not"));
+                    break;
                 }
-                is_stopped = true;
+                stopped_at = Some(Instant::now());
                 tally.failed.extend((!is_over).then(|| work.stopped()));
                 output::notice("Nothing more is read. What is being pushed is finished; a second signal gives it up");
             }

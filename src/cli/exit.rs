@@ -3,7 +3,7 @@
 //! | code | meaning |
 //! | --- | --- |
 //! | 0 | done, also after an order to stop |
-//! | 1 | error, or stopped by a signal with work left (`queue:retry`, `queue:retry-batch`, `bench`) |
+//! | 1 | error, or stopped by a signal with work left (`queue:retry`, `queue:retry-batch`, `dispatch`, `bench`) |
 //! | 2 | wrong usage or configuration |
 //! | 12 | memory limit (`queue:work`) |
 //! | 137 | a blocking handler did not return after its timeout (`queue:work`) |

@@ -160,7 +160,18 @@ fn unique(config: &Config, router: &Router, services: &Services, findings: &mut 
         return;
     };
     if version.is_at_least(11, 39) {
-        findings.push(well(CHECK, "jobs say themselves which lock they hold"));
+        if config.unknown_classes().next().is_none() {
+            findings.push(well(
+                CHECK,
+                "what jobs and their classes say of locks is known",
+            ));
+        } else if !version.hides_locks() {
+            findings.push(gap(
+                CHECK,
+                "unique jobs of some mapped classes are not taken: only their classes say when their locks are freed, and nothing is known of these",
+                "write the manifest again (`artisand manifest`), or let PHP tell it (`settings = \"php\"`)",
+            ));
+        }
         return;
     }
     let before = findings.len();

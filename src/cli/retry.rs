@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::retrying::{Retried, Retrying};
-use super::stops::stops;
+use super::stops::{APART, stops};
 use super::style::Screen;
 use super::{GlobalArgs, UsageError, output};
 use crate::batch::Batches;
@@ -43,9 +43,6 @@ const MOST: u64 = 1_000_000;
 
 /// Most jobs that one PHP process pushes: it boots the app once for all of them.
 const MOST_FOR_PHP: usize = 100;
-
-/// How far apart two signals of a person are; wrappers may send one twice.
-const APART: Duration = Duration::from_secs(1);
 
 /// `queue:retry` at work.
 struct Retry<'a> {
@@ -118,7 +115,7 @@ async fn until_told_twice(
         stops.recv().await;
         told.cancel();
         output::inform(
-            "The job that is being retried is finished first. A second signal ends the command at once.",
+            "The job that is being retried is finished first, or what one PHP process was given. A second signal ends the command at once.",
         );
         let first = Instant::now();
         while first.elapsed() < APART {

@@ -57,6 +57,8 @@ pub(super) struct Retrying<'a> {
     horizons: Vec<Horizon>,
     /// The app's `artisan`, once it is known whether PHP runs: none where it does not.
     artisan: OnceCell<Option<PathBuf>>,
+    /// How many PHP processes in a row have ended with an error and pushed nothing.
+    fruitless: usize,
     /// Number of jobs that were pushed without asking their classes for what was wanted.
     unasked: usize,
 }
@@ -70,6 +72,7 @@ impl<'a> Retrying<'a> {
             connections: HashMap::new(),
             horizons: Vec::new(),
             artisan: OnceCell::new(),
+            fruitless: 0,
             unasked: 0,
         })
     }
@@ -264,11 +267,6 @@ impl<'a> Retrying<'a> {
         let program = self.config.php_program();
         let answer = php::artisan(&program, &artisan, "queue:retry", &args).await;
         let took = started.elapsed();
-        let is_stuck = took >= php::PATIENCE;
-        if is_stuck {
-            // It would be so for the other jobs, too.
-            self.artisan = OnceCell::from(None);
-        }
         let (mut told, mut left) = (Vec::new(), Vec::new());
         for id in std::mem::take(ids) {
             let found = self.store.find(&id).await.with_context(|| {
@@ -279,7 +277,12 @@ impl<'a> Retrying<'a> {
                 None => told.push((id, Retried::Pushed(took))),
             }
         }
-        if answer.is_err() && !is_stuck {
+        let is_fruitless = answer.is_err() && told.is_empty();
+        self.fruitless = if is_fruitless { self.fruitless + 1 } else { 0 };
+        if took >= php::PATIENCE || self.fruitless == MOST_FRUITLESS {
+            // It would be so for the other jobs, too.
+            self.artisan = OnceCell::from(None);
+        } else if answer.is_err() {
             *ids = left.split_off(left.len().min(1));
         }
         let why = answer.err();
@@ -299,6 +302,9 @@ impl<'a> Retrying<'a> {
         Ok(told)
     }
 }
+
+/// After as many such processes PHP counts as one that cannot run the app.
+const MOST_FRUITLESS: usize = 3;
 
 fn stays(why: String) -> Retried {
     Retried::Stays { tried: None, why }

@@ -1,8 +1,13 @@
 //! Signals that tell a command to end.
 
+use std::time::Duration;
+
 use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+
+/// How far apart two signals of a person are; wrappers may send one twice.
+pub(super) const APART: Duration = Duration::from_secs(1);
 
 /// Hears of signals that tell the process to end, but not of hangups that `nohup` has it ignore.
 pub(super) fn stops() -> anyhow::Result<mpsc::Receiver<()>> {

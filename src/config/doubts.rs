@@ -86,18 +86,24 @@ impl Config {
     /// Mappings of classes whose jobs may be unique without saying so, and of which nothing is known.
     fn doubts_of_locks(&self) -> Vec<Doubt> {
         let version = self.known_version();
-        if !version.hides_locks() {
+        let failure = self.classes_failure.as_ref();
+        if !version.hides_locks() && failure.is_none() {
             return Vec::new();
         }
-        let failed = self.classes_failure.as_ref();
-        let failed = failed.map_or_else(String::new, |why| format!(" ({why})"));
+        let failed = failure.map_or_else(String::new, |why| format!(" ({why})"));
         let doubt = |name: &Spanned<String>| {
             let class = name.get_ref().trim_start_matches('\\');
             Doubt {
                 place: Some(self.place_of(name)),
-                problem: format!(
-                    "nothing says whether `{class}` is unique, and not all jobs of Laravel {version} do: they count as unmapped{failed}"
-                ),
+                problem: if version.hides_locks() {
+                    format!(
+                        "nothing says whether `{class}` is unique, and not all jobs of Laravel {version} do: they count as unmapped{failed}"
+                    )
+                } else {
+                    format!(
+                        "if `{class}` is unique, its jobs count as unmapped, as nothing says when its lock is freed{failed}"
+                    )
+                },
                 remedy: "write a manifest (`artisand manifest`), let PHP tell it (`settings = \"php\"`), or say that the class is not unique: `unique = false`",
                 is_certain: false,
             }
@@ -106,7 +112,7 @@ impl Config {
     }
 
     /// Classes that mappings name, whose jobs run here and may be unique, and of which nothing is known.
-    pub(super) fn unknown_classes(&self) -> impl Iterator<Item = &Spanned<String>> {
+    pub(crate) fn unknown_classes(&self) -> impl Iterator<Item = &Spanned<String>> {
         let has_unique_jobs = self.known_version().has_unique_jobs();
         let tables = self.file.map.iter().filter(move |_| has_unique_jobs);
         tables.filter_map(|table: &MapTable| {

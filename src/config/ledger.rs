@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::ErrorKind;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, chown, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -82,9 +82,8 @@ impl LedgerPlace {
             return Ok(());
         };
         let made = || {
-            if let Some(directory) = path.parent() {
-                std::fs::create_dir_all(directory)?;
-            }
+            let directory = path.parent().filter(|path| *path != Path::new(""));
+            make_directories(directory.unwrap_or(Path::new(".")))?;
             let mut options = std::fs::File::options();
             // It holds payloads: not for all users of the machine, whatever the umask says.
             options.append(true).mode(0o660);
@@ -112,6 +111,18 @@ impl LedgerPlace {
         database.close().await;
         Ok(())
     }
+}
+
+/// Makes a directory with those above it. If root makes them, they belong to the owner of the one that was there.
+fn make_directories(path: &Path) -> std::io::Result<()> {
+    let missing: Vec<&Path> = path.ancestors().take_while(|path| !path.exists()).collect();
+    std::fs::create_dir_all(path)?;
+    for made in missing.into_iter().rev().filter(|_| geteuid().is_root()) {
+        let above = made.parent().unwrap_or(made);
+        let owner = std::fs::metadata(Path::new(".").join(above))?;
+        chown(made, Some(owner.uid()), Some(owner.gid()))?;
+    }
+    Ok(())
 }
 
 /// Gives a file that root has made to the owner of its directory: the next worker may run as that user.

@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process_group};
+
 use crate::app::{Manifest, between_marks};
 
 /// The exporter, fed to PHP on its standard input.
@@ -176,14 +178,36 @@ pub async fn artisan(
     Ok(())
 }
 
-/// Runs a program without input, in a process group of its own; one that takes too long is killed.
+/// Runs a program without input, in a process group of its own, which is killed if that takes too long: the program may
+/// be a script that waits for PHP.
 async fn output(command: Command, limit: Duration) -> std::io::Result<Output> {
     let mut command = tokio::process::Command::from(command);
     command
         .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .process_group(0)
         .kill_on_drop(true);
-    tokio::time::timeout(limit, command.output()).await?
+    let child = command.spawn()?;
+    let leader = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
+    let mut ended = Box::pin(child.wait_with_output());
+    // Dropped first: while the leader is not waited for, the number of its group is not free.
+    let mut group = KilledGroup(leader);
+    let output = tokio::time::timeout(limit, &mut ended).await?;
+    group.0 = None;
+    output
+}
+
+/// Kills a process group when it is dropped.
+struct KilledGroup(Option<Pid>);
+
+impl Drop for KilledGroup {
+    fn drop(&mut self) {
+        if let Some(leader) = self.0 {
+            // It may have ended just now.
+            let _ = kill_process_group(leader, Signal::KILL);
+        }
+    }
 }
 
 /// Arguments of the exporter.

@@ -80,7 +80,7 @@ impl Connection {
     #[cfg(feature = "cli")]
     pub(crate) fn open_without_work(&self) -> Result<Arc<dyn Driver>, Error> {
         match &self.ledger {
-            Ok(LedgerPlace::File(path)) if !path.exists() => {
+            Ok(LedgerPlace::File(path)) if matches!(path.try_exists(), Ok(false)) => {
                 let (name, queue) = (self.name.clone(), self.open_to_push()?);
                 let ledger = Arc::new(MemoryQueue::new(None));
                 Ok(Arc::new(InOrder::new(
