@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;

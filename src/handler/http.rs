@@ -22,6 +22,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -31,6 +32,7 @@ use reqwest::header::{
 };
 use reqwest::{Client, Response, StatusCode, Url};
 use sha2::Sha256;
+use tokio::sync::Semaphore;
 use zeroize::Zeroizing;
 
 use super::{BoxError, BoxFuture, Handler, InputError, JobContext, MAX_WAIT};
@@ -51,6 +53,8 @@ const MAX_BODY: usize = 64 * 1024;
 const LINGER: Duration = Duration::from_secs(1);
 /// How much of that a job waits that is done, so that the next one finds the connection free.
 const AT_HAND: Duration = Duration::from_millis(10);
+/// How many answers of a handler are read on at a time behind jobs that are done.
+const MOST_DRAINS: usize = 16;
 /// Most characters of an answer's body that an exception shows.
 const MAX_SHOWN: usize = 1024;
 
@@ -221,6 +225,8 @@ pub struct Http {
     timeout: Option<Duration>,
     headers: HeaderMap,
     secret: Option<Zeroizing<Vec<u8>>>,
+    /// For answers that are read on behind jobs that are done.
+    drains: Arc<Semaphore>,
 }
 
 impl fmt::Debug for Http {
@@ -288,6 +294,7 @@ impl Http {
             timeout: options.timeout,
             headers,
             secret: options.secret.as_ref().map(read_secret).transpose()?,
+            drains: Arc::new(Semaphore::new(MOST_DRAINS)),
         })
     }
 
@@ -302,7 +309,7 @@ impl Http {
             }
             posted => posted?,
         };
-        let answer = HttpAnswer::read(response).await;
+        let answer = HttpAnswer::read(response, &self.drains).await;
         let answered = || HttpError::Status {
             url: shown(&self.url),
             answer: answer.to_string(),
@@ -470,8 +477,9 @@ pub struct HttpAnswer {
 }
 
 impl HttpAnswer {
-    /// Reads an answer to its end, limited in time and size; of one that says that the job is done only the head.
-    pub async fn read(response: Response) -> Self {
+    /// Reads an answer to its end, limited in time and size; of one that says that the job is done only the head, as long
+    /// as `drains` has room for the task that reads the rest.
+    pub async fn read(response: Response, drains: &Arc<Semaphore>) -> Self {
         let header = |name| {
             let value = response.headers().get(name)?;
             value.to_str().ok().map(str::to_owned)
@@ -480,14 +488,19 @@ impl HttpAnswer {
         let status = response.status();
         // Read the body even on success: a connection can be reused only after its answer was read.
         let mut reading = Box::pin(read_body(response));
-        let body = if status.is_success() {
-            if tokio::time::timeout(AT_HAND, &mut reading).await.is_err() {
-                // No timeout and no stop may come before it is said that the job is done.
-                tokio::spawn(reading);
+        let body = match Arc::clone(drains).try_acquire_owned() {
+            Ok(drain) if status.is_success() => {
+                if tokio::time::timeout(AT_HAND, &mut reading).await.is_err() {
+                    // A timeout or a stop while the rest is read must not undo what the status says.
+                    tokio::spawn(async move {
+                        reading.await;
+                        drop(drain);
+                    });
+                }
+                Vec::new()
             }
-            Vec::new()
-        } else {
-            reading.await
+            // A server that ends its answers late would get ever more requests at a time.
+            _ => reading.await,
         };
         Self {
             status,

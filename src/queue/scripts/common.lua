@@ -6,7 +6,7 @@
 -- Begins to write, and changes nothing. A Redis whose memory is full refuses what
 -- may need memory, but only as the first write of a script. A job that is taken or
 -- ends frees memory, so that has to go on: Laravel's scripts remove first.
-local function begin(set) redis.call('ZREM', set, '') end
+local function begin(set) redis.call('ZREMRANGEBYRANK', set, 1, 0) end
 
 -- Calls a command with a long list of values, in chunks.
 local function call_in_chunks(command, key, values)

@@ -23,7 +23,7 @@ end
 
 -- Changes nothing: a full Redis refuses effects that need memory as the first write of a script, and the end of a job
 -- frees more.
-redis.call('ZREM', KEYS[1], '')
+redis.call('ZREMRANGEBYRANK', KEYS[1], 1, 0)
 local gone = {}
 for i, job in ipairs(jobs) do
   -- Checked again: the arguments may name the same member twice.

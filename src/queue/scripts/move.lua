@@ -15,7 +15,7 @@
 -- is not doubled. The value is added before the reservation is removed.
 
 -- Changes nothing: a full Redis refuses what may need memory as the first write of a script.
-redis.call('ZREM', KEYS[1], '')
+redis.call('ZREMRANGEBYRANK', KEYS[1], 1, 0)
 local commands = { append = 'RPUSH', prepend = 'LPUSH' }
 local gone = {}
 -- In reverse order, so that the first of several jobs ends up first.

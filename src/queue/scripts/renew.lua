@@ -9,7 +9,7 @@
 
 local lost = {}
 -- Changes nothing: a full Redis refuses ZADD as the first write of a script.
-redis.call('ZREM', KEYS[1], '')
+redis.call('ZREMRANGEBYRANK', KEYS[1], 1, 0)
 for i = 2, #ARGV do
   if redis.call('ZSCORE', KEYS[1], ARGV[i]) then
     redis.call('ZADD', KEYS[1], ARGV[1], ARGV[i])
