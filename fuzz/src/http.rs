@@ -41,7 +41,8 @@ pub fn check(bytes: &[u8]) {
             response.headers_mut().insert(name, value);
         }
     }
-    let reading = HttpAnswer::read(Response::from(response), &Arc::new(Semaphore::new(1)));
+    let drains = Arc::new(Semaphore::new(1));
+    let reading = HttpAnswer::read(Response::from(response), &drains);
     let answer = RUNTIME.with(|runtime| runtime.block_on(reading));
     match answer.verdict(UnixSeconds(784_111_777)) {
         Verdict::Done => assert!((200..300).contains(&status)),
