@@ -39,8 +39,8 @@ pub struct DatabaseStoreOptions {
     pub sqlite_base64: bool,
     /// How long a lock without expiry lives (`lock_timeout`).
     pub lock_timeout: Duration,
-    /// How often taking a lock sweeps expired locks (`lock_lottery`): so many times out of so many, the second not 0;
-    /// `None` for never.
+    /// How often taking a lock deletes the expired locks of all keys (`lock_lottery`): `(2, 100)` is twice in a hundred
+    /// times. The second number is not 0; `None` is never.
     pub lock_lottery: Option<(u64, u64)>,
 }
 

@@ -20,7 +20,9 @@ pub(super) async fn open(
     Ok((queue, connection))
 }
 
-/// The same for a worker. It makes the file of its ledger: whoever makes that owns it, and only workers have to write.
+/// Opens the queues of a connection for a worker, and makes the file of its ledger, if that is a file and missing.
+///
+/// Other commands do not make it: the file belongs to the user who makes it, and workers have to write to it.
 pub(super) async fn open_to_work(
     config: &Config,
     name: &str,

@@ -84,7 +84,8 @@ impl App {
         self.configure(&format!("[php]\nbinary = ['/bin/sh', '{php}']\n"));
     }
 
-    /// Lets nobody take the lock on the file of failed jobs any more: they can be read and not be deleted.
+    /// Puts a file where the cache's directory was. No process can take the lock on the file of failed jobs then, so that
+    /// failed jobs can be read, but not deleted.
     pub(crate) fn keep_failed(&self) {
         let cache = self.path("storage/framework/cache/data");
         std::fs::remove_dir_all(&cache).unwrap();
@@ -495,7 +496,6 @@ fn a_second_signal_ends_retries_at_once() {
     // Those within the first second count as one.
     eventually("the end", SOON, || {
         retry.signal(Signal::INT);
-        std::thread::sleep(Duration::from_millis(200));
         (!retry.is_running()).then_some(())
     });
     let described = retry.describe();

@@ -31,24 +31,31 @@ fn tcp(server: &RedisServer) -> RedisOptions {
 /// A handler may block the only thread, on which replies are read, for longer than a reply may take.
 #[test]
 fn a_reply_that_came_while_the_thread_was_blocked_counts() {
+    const LIMIT: Duration = Duration::from_secs(1);
     let server = RedisServer::start();
     let waits = async move {
-        let redis = Redis::new(&tcp(&server)).unwrap();
-        let redis = redis.another(Duration::from_millis(200));
+        let redis = Redis::new(&tcp(&server)).unwrap().another(LIMIT);
         redis.ping().await.unwrap();
-        // The reply comes while the thread is blocked.
         let mut command = redis::cmd("BLPOP");
-        command.arg("nothing").arg(0.1);
+        command.arg("list").arg(0);
         let block = async {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            std::thread::sleep(Duration::from_millis(600));
+            let is_sent = || {
+                let clients: String = server.query(&[b"INFO", b"clients"]);
+                clients.contains("blocked_clients:1")
+            };
+            while !is_sent() {
+                tokio::task::yield_now().await;
+            }
+            server.query::<()>(&[b"RPUSH", b"list", b"job"]);
+            // The test is about this time: the reply has come, and the thread is blocked until it is late.
+            std::thread::sleep(LIMIT + LIMIT / 4);
         };
-        tokio::join!(redis.command::<redis::Value>(&command), block).0
+        tokio::join!(redis.command::<Vec<String>>(&command), block).0
     };
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
     let reply = runtime.block_on(async { tokio::spawn(waits).await.unwrap() });
-    assert_eq!(reply.unwrap(), redis::Value::Nil);
+    assert_eq!(reply.unwrap(), ["list", "job"]);
 }
 
 #[tokio::test]

@@ -1612,6 +1612,18 @@ async fn a_server_without_memory_takes_no_jobs_and_gives_those_that_it_has() {
 }
 
 #[tokio::test]
+async fn an_empty_member_costs_no_other_job() {
+    let server = RedisServer::start();
+    let queue = redis_queue(&server, true);
+    let q = name("q");
+    server.query::<()>(&[b"ZADD", b"p_queues:q:delayed", b"1", b""]);
+    queue.later(&q, at(2), &payload(1)).await.unwrap();
+    queue.later(&q, at(50), &payload(2)).await.unwrap();
+    assert_eq!(ids(&pop(&queue, &["q"], 9, 5).await), ["i1"]);
+    assert_eq!(ids(&pop(&queue, &["q"], 9, 50).await), ["i2"]);
+}
+
+#[tokio::test]
 async fn a_queue_that_cannot_be_read_costs_the_others_nothing() {
     let server = RedisServer::start();
     let queue = redis_queue(&server, true);

@@ -81,15 +81,8 @@ impl Connection {
     pub(crate) fn open_without_work(&self) -> Result<Arc<dyn Driver>, Error> {
         match &self.ledger {
             Ok(LedgerPlace::File(path)) if matches!(path.try_exists(), Ok(false)) => {
-                let (name, queue) = (self.name.clone(), self.open_to_push()?);
                 let ledger = Arc::new(MemoryQueue::new(None));
-                Ok(Arc::new(InOrder::new(
-                    name,
-                    queue,
-                    ledger,
-                    put_off,
-                    Clock::System,
-                )))
+                Ok(self.with_ledger(self.open_to_push()?, ledger))
             }
             _ => self.open(),
         }
@@ -122,14 +115,12 @@ impl Connection {
         let place = self.ledger.as_ref().map_err(|why| missing(why))?;
         let ledger = place.open().map_err(self.refused())?;
         let ledger = ledger.ok_or_else(|| missing("it is its own"))?;
+        Ok(self.with_ledger(queue, ledger))
+    }
+
+    fn with_ledger(&self, queue: Arc<dyn Queue>, ledger: Arc<dyn Driver>) -> Arc<dyn Driver> {
         let name = self.name.clone();
-        Ok(Arc::new(InOrder::new(
-            name,
-            queue,
-            ledger,
-            put_off,
-            Clock::System,
-        )))
+        Arc::new(InOrder::new(name, queue, ledger, put_off, Clock::System))
     }
 
     /// Name of the driver.
