@@ -360,6 +360,27 @@ fn one_php_process_retries_many_jobs_and_another_those_behind_one_that_it_cannot
     assert_eq!(read("looked"), "once\n");
 }
 
+/// As where the app cannot boot: to ask for each of many jobs would take hours.
+#[test]
+fn php_that_pushes_nothing_is_not_asked_again_and_again() {
+    let redis = RedisServer::start();
+    let app = App::new(redis.port(), "13.31.0");
+    let past = payload(Some(now() - 600));
+    app.fail(&["a", "b", "c", "d", "e"].map(|id| (id, "redis", past.as_str(), LONG_AGO)));
+    app.php("case $1 in -r) exit;; esac; shift; echo \"$*\" >> $D/asked; exit 1");
+    let said = app.run(&["queue:retry", "all"]);
+    assert!(said.starts_with("exit 1\n"), "{said}");
+    assert_eq!(app.failed(), ["a", "b", "c", "d", "e"]);
+    for id in app.failed() {
+        let text = format!("Job [{id}] could not be retried");
+        assert!(said.contains(&text), "{text}: {said}");
+    }
+    let asked = std::fs::read_to_string(app.path("asked")).unwrap();
+    let groups = ["a b c d e", "b c d e", "c d e"];
+    let expected = groups.map(|ids| format!("queue:retry -- {ids}\n")).concat();
+    assert_eq!(asked, expected);
+}
+
 #[test]
 fn retried_jobs_are_pushed_anew_and_what_cannot_be_pushed_stays() {
     let redis = RedisServer::start();
