@@ -197,8 +197,6 @@ fn in_database(laravel: &Laravel, name: &str) -> Result<LedgerPlace, String> {
 
 #[cfg(all(test, feature = "sqlite"))]
 mod tests {
-    use std::os::unix::fs::chown;
-
     use super::*;
 
     #[tokio::test]
@@ -207,7 +205,8 @@ mod tests {
         if geteuid().is_root() {
             chown(home.path(), Some(65534), None).unwrap();
         }
-        for name in ["ledger.sqlite", "new/ledger.sqlite"] {
+        let owner = home.path().metadata().unwrap().uid();
+        for name in ["ledger.sqlite", "new/below/ledger.sqlite"] {
             let path = home.path().join(name);
             let place = LedgerPlace::File(path.clone());
             for _ in 0..2 {
@@ -215,8 +214,10 @@ mod tests {
             }
             let made = path.metadata().unwrap();
             assert_eq!(made.mode() & 0o7, 0, "{:o}", made.mode());
-            let owner = path.parent().unwrap().metadata().unwrap().uid();
-            assert_eq!(made.uid(), owner, "{name}");
+            for made in path.ancestors().take_while(|made| *made != home.path()) {
+                let found = made.metadata().unwrap().uid();
+                assert_eq!(found, owner, "{}", made.display());
+            }
             let database = Database::new(&of_file(&path)).unwrap();
             assert!(database.execute("select id from jobs", &[]).await.is_ok());
         }
