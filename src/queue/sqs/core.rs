@@ -103,7 +103,7 @@ impl Core {
     ) -> Result<Vec<ReservedJob>, Error> {
         self.find_store(queue).await?;
         let (visibility, is_told) = self.visibility(queue, url).await;
-        // A long poll reserves its messages when it finds them: no sooner than this.
+        // A long poll reserves its messages when it finds them: no sooner than this. Their payloads may take time, too.
         let since = Moment::now();
         let told = is_told.then_some(visibility);
         let messages = self.client.receive(queue, url, most, wait, told).await?;
@@ -147,7 +147,7 @@ impl Core {
                 queue: queue.clone(),
                 payload: body.into_bytes().into(),
                 attempts: receives,
-                lease: Some(Clock::System.now().plus(visibility)),
+                lease: Some(since.wall.plus(visibility)),
                 choice: None,
                 ticket,
                 delivery: Some(Delivery {
@@ -228,7 +228,7 @@ impl Core {
                     match entry {
                         Ok(()) => {
                             self.leases.renewed(job, since, *time);
-                            held[*index] = until(*time);
+                            held[*index] = Held::Until(since.wall.plus(*time));
                         }
                         Err((code, message)) if is_gone(&code, &message) => {
                             held[*index] = Held::Lost;

@@ -21,7 +21,7 @@ const FORGOTTEN: Duration = Duration::from_secs(3600);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moment {
     steady: Instant,
-    wall: UnixSeconds,
+    pub(super) wall: UnixSeconds,
 }
 
 impl Moment {

@@ -225,7 +225,7 @@ async fn a_reservation_is_the_queues_own_and_no_shorter_than_renewals_need() {
         let job = take(&queue, "q", 1).await.remove(0);
         let left = job.lease.unwrap().0 - now().0;
         assert!(
-            (expected - 1..=expected).contains(&left),
+            (expected - 3..=expected).contains(&left),
             "{own} {told:?}: {left}"
         );
         // Of a long one, little has passed: nothing is asked.
@@ -243,7 +243,7 @@ async fn a_key_that_may_not_ask_reserves_for_half_a_minute() {
     let queue = queue_of(&server, None);
     push(&queue, "q", [1]).await;
     let job = take(&queue, "q", 1).await.remove(0);
-    assert!((29..=30).contains(&(job.lease.unwrap().0 - now().0)));
+    assert!((27..=30).contains(&(job.lease.unwrap().0 - now().0)));
     let error = queue.sizes(&name("q")).await.unwrap_err();
     let text = refusal(&error).to_string();
     assert_eq!(

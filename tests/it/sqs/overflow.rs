@@ -13,6 +13,8 @@ use super::*;
 struct Store {
     payloads: Mutex<BTreeMap<String, String>>,
     is_away: AtomicBool,
+    /// How long it takes to read a payload.
+    takes: Duration,
 }
 
 impl Store {
@@ -26,7 +28,10 @@ impl Store {
 
 impl PayloadStore for Store {
     fn get<'a>(&'a self, key: &'a str) -> Answer<'a, Option<String>, StoreProblem> {
-        Box::pin(async move { Ok(self.look()?.get(key).cloned()) })
+        Box::pin(async move {
+            sleep(self.takes).await;
+            Ok(self.look()?.get(key).cloned())
+        })
     }
 
     fn put<'a>(&'a self, key: &'a str, payload: &'a str) -> Answer<'a, (), StoreProblem> {
@@ -84,6 +89,23 @@ async fn long_payloads_are_kept_in_the_cache_store_and_leave_with_their_message(
     always.push(&name("q"), &[payload(2)]).await.unwrap();
     assert!(server.messages("q")[0].0.starts_with(pointer));
     assert_eq!(*take(&always, "q", 1).await[0].payload, *payload(2));
+}
+
+#[tokio::test]
+async fn a_reservation_counts_from_before_its_payload_is_read() {
+    let server = Sqs::start();
+    let store = Arc::new(Store {
+        // Time itself is the subject: it passes while each of the payloads is read.
+        takes: Duration::from_millis(1600),
+        ..Store::default()
+    });
+    let queue = with_store(&server, &store, true);
+    push(&queue, "q", [1, 2]).await;
+    let began = now();
+    let jobs = take(&queue, "q", 2).await;
+    let leases: Vec<i64> = jobs.iter().map(|job| job.lease.unwrap().0).collect();
+    assert_eq!(leases[0], leases[1], "one receipt has reserved both");
+    assert!(leases[0] <= began.0 + 32, "{leases:?} after {began:?}");
 }
 
 /// A job that is forwarded or retried has a message of the same uuid twice.
