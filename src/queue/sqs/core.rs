@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::address::Url;
 use super::client::{AT_ONCE, Client, Message};
-use super::leases::{Lease, Leases, Moment};
+use super::leases::{Lease, Leases, Moment, Renewing};
 use super::options::{SqsOptions, StoreProblem};
 use crate::queue::{Delivery, Error, Held, QueueName, Refusal, ReservedJob};
 use crate::time::Clock;
@@ -141,6 +141,8 @@ impl Core {
                 group,
                 overflow,
                 is_forwarded: false,
+                is_hidden: false,
+                turn: Arc::default(),
             };
             self.leases.insert(Arc::clone(&ticket), lease);
             jobs.push(ReservedJob {
@@ -218,34 +220,45 @@ impl Core {
         }
         for (url, due) in due {
             for some in due.chunks(AT_ONCE) {
-                let queue = &some[0].1.queue;
-                let receipts: Vec<_> = (some.iter())
-                    .map(|(_, job, time)| (receipt(job), *time))
-                    .collect();
-                let since = Moment::now();
-                let entries = self.client.hide(queue, &url, &receipts).await?;
-                for ((index, job, time), entry) in some.iter().zip(entries) {
-                    match entry {
-                        Ok(()) => {
-                            self.leases.renewed(job, since, *time);
-                            held[*index] = Held::Until(since.wall.plus(*time));
-                        }
-                        Err((code, message)) if is_gone(&code, &message) => {
-                            held[*index] = Held::Lost;
-                        }
-                        Err((code, message)) => {
-                            return Err(refused(
-                                queue,
-                                "ChangeMessageVisibilityBatch",
-                                code,
-                                message,
-                            ));
-                        }
-                    }
-                }
+                self.renew_some(&url, some, &mut held).await?;
             }
         }
         Ok(held)
+    }
+
+    /// Renews up to ten reservations of a queue, without those of messages that a settlement hides meanwhile.
+    async fn renew_some(
+        &self,
+        url: &Url,
+        due: &[Due<'_>],
+        held: &mut [Held],
+    ) -> Result<(), Error> {
+        let (due, _turns): (Vec<&Due<'_>>, Vec<Renewing>) = (due.iter())
+            .filter_map(|due| Some((due, self.leases.turn_to_renew(due.1)?)))
+            .unzip();
+        let Some((_, first, _)) = due.first() else {
+            return Ok(());
+        };
+        let queue = &first.queue;
+        let receipts: Vec<_> = (due.iter())
+            .map(|(_, job, time)| (receipt(job), *time))
+            .collect();
+        let since = Moment::now();
+        let entries = self.client.hide(queue, url, &receipts).await?;
+        for ((index, job, time), entry) in due.into_iter().zip(entries) {
+            match entry {
+                Ok(()) => {
+                    self.leases.renewed(job, since, *time);
+                    held[*index] = Held::Until(since.wall.plus(*time));
+                }
+                Err((code, message)) if is_gone(&code, &message) => held[*index] = Held::Lost,
+                Err((code, message)) => {
+                    let call = "ChangeMessageVisibilityBatch";
+                    return Err(refused(queue, call, code, message));
+                }
+            }
+        }
+        Ok(())
     }
 }
 

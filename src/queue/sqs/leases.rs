@@ -8,12 +8,17 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
+use tokio::time::timeout;
+
 use super::address::Url;
 use crate::queue::ReservedJob;
 use crate::time::{Clock, UnixSeconds};
 
 /// How long the server lets a message be reserved, from its receipt on.
 pub(super) const LONGEST: Duration = Duration::from_secs(12 * 3600);
+/// How long a settlement waits for a renewal of the same message: one that hangs must not hold it up.
+const PATIENCE: Duration = Duration::from_secs(3);
 /// When what is known of a lost message is forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(3600);
 
@@ -43,6 +48,13 @@ impl Moment {
     }
 }
 
+/// The right to renew a message, beside other renewals.
+pub(super) type Renewing = OwnedRwLockReadGuard<()>;
+
+/// The right to hide a message that is settled, beside no renewal: of two requests at a time, nothing tells which the
+/// server carries out last, and that one counts.
+pub(super) type Hiding = OwnedRwLockWriteGuard<()>;
+
 /// A reserved message.
 #[derive(Debug, Clone)]
 pub(super) struct Lease {
@@ -59,6 +71,10 @@ pub(super) struct Lease {
     pub(super) overflow: Option<String>,
     /// Whether it was sent to another queue, and has only to be deleted.
     pub(super) is_forwarded: bool,
+    /// Whether a settlement has hidden it, or may have: it is renewed no more.
+    pub(super) is_hidden: bool,
+    /// Taken while a request is under way that hides it.
+    pub(super) turn: Arc<RwLock<()>>,
 }
 
 impl Lease {
@@ -101,6 +117,25 @@ impl Leases {
         if let Some(lease) = self.held().get_mut(&job.ticket) {
             lease.since = since;
             lease.visibility = visibility;
+        }
+    }
+
+    /// The turn to renew a message; `None` if a settlement has it, or waits for it.
+    pub(super) fn turn_to_renew(&self, job: &ReservedJob) -> Option<Renewing> {
+        let held = self.held();
+        let lease = held.get(&job.ticket).filter(|lease| !lease.is_hidden)?;
+        Arc::clone(&lease.turn).try_read_owned().ok()
+    }
+
+    /// Waits for the turn to hide a message that is settled; `None` if a renewal hangs.
+    pub(super) async fn turn_to_hide(&self, job: &ReservedJob) -> Option<Hiding> {
+        let turn = (self.held().get(&job.ticket)).map(|lease| Arc::clone(&lease.turn))?;
+        timeout(PATIENCE, turn.write_owned()).await.ok()
+    }
+
+    pub(super) fn hidden(&self, job: &ReservedJob) {
+        if let Some(lease) = self.held().get_mut(&job.ticket) {
+            lease.is_hidden = true;
         }
     }
 

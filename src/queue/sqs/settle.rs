@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 
@@ -221,18 +221,33 @@ impl SqsQueue {
     }
 
     async fn hide(&self, url: &Url, jobs: &[(usize, &Arc<ReservedJob>, Duration)]) -> Carried {
+        let (leases, began) = (&self.core.leases, Instant::now());
+        // Kept until it is known that these are renewed no more.
+        let turns = jobs.iter().map(|(_, job, _)| leases.turn_to_hide(job));
+        let _turns = join_all(turns).await;
+        let waited = began.elapsed();
         let receipts: Vec<_> = (jobs.iter())
-            .map(|(_, job, time)| (receipt(job), (*time).min(LONGEST)))
+            .map(|(_, job, time)| (receipt(job), time.saturating_sub(waited).min(LONGEST)))
             .collect();
         let queue = &jobs[0].1.queue;
         let entries = match self.core.client.hide(queue, url, &receipts).await {
             Ok(entries) => entries,
-            Err(error) => return Carried::failed(error),
+            Err(error) => {
+                if error.is_of_unknown_outcome() {
+                    for (_, job, _) in jobs {
+                        leases.hidden(job);
+                    }
+                }
+                return Carried::failed(error);
+            }
         };
         let mut carried = Carried::default();
-        for ((index, ..), entry) in jobs.iter().zip(entries) {
+        for ((index, job, _), entry) in jobs.iter().zip(entries) {
             let result = match entry {
-                Ok(()) => Ok(Settled::Done),
+                Ok(()) => {
+                    leases.hidden(job);
+                    Ok(Settled::Done)
+                }
                 Err((code, message)) if is_gone(&code, &message) => Ok(Settled::Gone),
                 Err((code, message)) => {
                     let call = "ChangeMessageVisibilityBatch";

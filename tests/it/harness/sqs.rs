@@ -33,6 +33,10 @@ struct State {
     visibility: Option<u64>,
     /// Actions whose next replies are lost, after they were carried out.
     losses: BTreeMap<String, usize>,
+    /// Actions whose next request is to be held.
+    to_hold: BTreeSet<String>,
+    /// Actions of which a request is held: it has come, and is not carried out.
+    held: BTreeSet<String>,
     /// Actions that the key is not allowed.
     denied: BTreeSet<String>,
     /// Receipts without a wait that find nothing, whatever there is.
@@ -104,6 +108,34 @@ impl Sqs {
         self.state().losses.insert(action.to_owned(), count);
     }
 
+    /// Holds the next request for an action.
+    pub(crate) fn hold(&self, action: &str) {
+        self.state().to_hold.insert(action.to_owned());
+    }
+
+    /// Returns once a request for an action is held.
+    pub(crate) async fn is_held(&self, action: &str) {
+        let action = action.to_owned();
+        self.wait_while(move |state| !state.held.contains(&action))
+            .await;
+    }
+
+    /// Carries out the request that is held.
+    pub(crate) fn let_go(&self, action: &str) {
+        self.state().held.remove(action);
+        self.shared.changed.notify_all();
+    }
+
+    /// How long each message of a queue stays hidden.
+    pub(crate) fn hidden(&self, queue: &str) -> Vec<Duration> {
+        let state = self.state();
+        let messages = state.queues.get(&format!("/000000000000/{queue}"));
+        let now = Instant::now();
+        (messages.into_iter().flatten())
+            .map(|message| message.visible.saturating_duration_since(now))
+            .collect()
+    }
+
     /// Refuses an action from now on.
     pub(crate) fn deny(&self, action: &str) {
         self.state().denied.insert(action.to_owned());
@@ -137,11 +169,17 @@ impl Sqs {
 
     /// Returns once a long poll of a queue has come.
     pub(crate) async fn is_polled(&self, queue: &str) {
-        let (shared, queue) = (Arc::clone(&self.shared), format!("/000000000000/{queue}"));
+        let queue = format!("/000000000000/{queue}");
+        self.wait_while(move |state| !state.polled.contains(&queue))
+            .await;
+    }
+
+    async fn wait_while(&self, is_missing: impl Fn(&State) -> bool + Send + 'static) {
+        let shared = Arc::clone(&self.shared);
         let waiting = tokio::task::spawn_blocking(move || {
             let state = shared.state.lock().unwrap();
-            let is_missing = |state: &mut State| !state.polled.contains(&queue);
-            drop(shared.changed.wait_while(state, is_missing).unwrap());
+            let waiting = (shared.changed).wait_while(state, |state| is_missing(state));
+            drop(waiting.unwrap());
         });
         waiting.await.unwrap();
     }
@@ -190,6 +228,12 @@ impl Shared {
     fn answer(&self, action: &str, body: &Value) -> Answer {
         let mut state = self.state.lock().unwrap();
         *state.requests.entry(action.to_owned()).or_default() += 1;
+        if state.to_hold.remove(action) {
+            state.held.insert(action.to_owned());
+            self.changed.notify_all();
+            let is_held = |state: &mut State| state.held.contains(action);
+            state = self.changed.wait_while(state, is_held).unwrap();
+        }
         if state.denied.contains(action) {
             return refusal("AccessDenied", "the key is not allowed to do this");
         }

@@ -19,6 +19,7 @@ use crate::harness::sqs::Sqs;
 mod ends;
 mod overflow;
 mod polls;
+mod renewals;
 mod worker;
 
 /// Tests do not wait for longer than this.
