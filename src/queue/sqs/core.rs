@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
+use tokio::runtime::{self, Handle};
 
 use super::address::Url;
 use super::client::{AT_ONCE, Client, Message};
@@ -35,6 +36,10 @@ type Due<'a> = (usize, &'a Arc<ReservedJob>, Duration);
 pub(super) struct Core {
     pub(super) options: SqsOptions,
     pub(super) client: Client,
+    /// For renewals from another runtime: a connection rests while the thread of its own runtime is busy.
+    renewing: Client,
+    /// The runtime that receives jobs.
+    receives_on: OnceLock<runtime::Id>,
     pub(super) leases: Leases,
     /// Reservation times that queues have by themselves, and when they said so.
     settings: Mutex<HashMap<Url, (Option<Duration>, Instant)>>,
@@ -46,6 +51,8 @@ impl Core {
     pub(super) fn new(options: SqsOptions) -> Self {
         Self {
             client: Client::new(&options),
+            renewing: Client::new(&options),
+            receives_on: OnceLock::new(),
             options,
             leases: Leases::default(),
             settings: Mutex::default(),
@@ -63,8 +70,18 @@ impl Core {
         self.options.retry_after.unwrap_or(SHORTEST_VISIBILITY)
     }
 
+    /// The client for renewals from this runtime.
+    fn client_to_renew(&self) -> &Client {
+        let is_here = self.receives_on.get() == Some(&Handle::current().id());
+        if is_here {
+            &self.client
+        } else {
+            &self.renewing
+        }
+    }
+
     /// How long a reservation of this queue lives, and whether each receipt has to say so.
-    async fn visibility(&self, queue: &QueueName, url: &Url) -> (Duration, bool) {
+    async fn visibility(&self, client: &Client, queue: &QueueName, url: &Url) -> (Duration, bool) {
         if let Some(retry_after) = self.options.retry_after {
             return (retry_after, true);
         }
@@ -73,7 +90,7 @@ impl Core {
         let said = match said {
             Some((said, at)) if at.elapsed() < SETTING_LIVES => said,
             before => {
-                let asked = self.client.attributes(queue, url).await;
+                let asked = client.attributes(queue, url).await;
                 if let (Err(error), None) = (&asked, before) {
                     tracing::warn!(
                         error = crate::shown::with_causes(error),
@@ -101,8 +118,9 @@ impl Core {
         most: usize,
         wait: Duration,
     ) -> Result<Vec<ReservedJob>, Error> {
+        self.receives_on.get_or_init(|| Handle::current().id());
         self.find_store(queue).await?;
-        let (visibility, is_told) = self.visibility(queue, url).await;
+        let (visibility, is_told) = self.visibility(&self.client, queue, url).await;
         // A long poll reserves its messages when it finds them: no sooner than this. Their payloads may take time, too.
         let since = Moment::now();
         let told = is_told.then_some(visibility);
@@ -199,6 +217,7 @@ impl Core {
 
     /// Renews reservations of which more than a third has passed.
     pub(super) async fn renew(&self, jobs: &[Arc<ReservedJob>]) -> Result<Vec<Held>, Error> {
+        let client = self.client_to_renew();
         let mut held = vec![Held::Lost; jobs.len()];
         let mut due: HashMap<Url, Vec<Due<'_>>> = HashMap::new();
         let until = |left: Duration| Held::Until(Clock::System.now().plus(left));
@@ -212,7 +231,7 @@ impl Core {
             }
             held[index] = until(left);
             // A longer reservation is renewed less often: each request costs money.
-            let (whole, _) = self.visibility(&job.queue, &lease.url).await;
+            let (whole, _) = self.visibility(client, &job.queue, &lease.url).await;
             let wanted = whole.min(lease.longest());
             if left < whole * 2 / 3 && wanted > left {
                 due.entry(lease.url).or_default().push((index, job, wanted));
@@ -220,7 +239,7 @@ impl Core {
         }
         for (url, due) in due {
             for some in due.chunks(AT_ONCE) {
-                self.renew_some(&url, some, &mut held).await?;
+                self.renew_some(client, &url, some, &mut held).await?;
             }
         }
         Ok(held)
@@ -229,6 +248,7 @@ impl Core {
     /// Renews up to ten reservations of a queue, without those of messages that a settlement hides meanwhile.
     async fn renew_some(
         &self,
+        client: &Client,
         url: &Url,
         due: &[Due<'_>],
         held: &mut [Held],
@@ -244,7 +264,7 @@ impl Core {
             .map(|(_, job, time)| (receipt(job), *time))
             .collect();
         let since = Moment::now();
-        let entries = self.client.hide(queue, url, &receipts).await?;
+        let entries = client.hide(queue, url, &receipts).await?;
         for ((index, job, time), entry) in due.into_iter().zip(entries) {
             match entry {
                 Ok(()) => {

@@ -1,4 +1,4 @@
-//! Renewals beside settlements of the same jobs.
+//! Renewals beside a handler that blocks its thread, and beside settlements of the same jobs.
 
 use super::*;
 
@@ -25,6 +25,27 @@ async fn held(
     let renewing = tokio::spawn(async move { queue.renew(&jobs, now()).await.unwrap() });
     server.is_held(HIDE).await;
     renewing
+}
+
+#[tokio::test]
+async fn a_handler_that_blocks_its_thread_delays_no_renewal() {
+    let server = Sqs::start();
+    let (queue, jobs) = due(&server).await;
+    let mut overseer = tokio::runtime::Builder::new_multi_thread();
+    let overseer = overseer.worker_threads(1).enable_all().build().unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    overseer.spawn({
+        let (queue, jobs) = (Arc::clone(&queue), jobs.clone());
+        async move { tell.send(queue.renew(&jobs, now()).await).unwrap() }
+    });
+    // This thread runs no task meanwhile, so it does not serve the connection on which the jobs came.
+    let held = told.recv_timeout(PATIENCE).unwrap().unwrap();
+    overseer.shutdown_background();
+    assert!(
+        held.iter().all(|held| matches!(held, Held::Until(_))),
+        "{held:?}"
+    );
+    assert_eq!(server.requests(HIDE), 1);
 }
 
 #[tokio::test]
