@@ -9,7 +9,7 @@ use artisand::connection::{DatabaseLock, FailedJobsTable, LockPlace, SqlConnecti
 use artisand::dispatch::{Dispatch, Dispatched};
 use artisand::failed::FailedJob;
 use artisand::queue::{
-    Claim, ConnectionName, Connections, Destination, Effect, Ledger as _, Once, PopRequest, Push,
+    Claim, ConnectionName, Connections, Destination, Effect, Held, Ledger as _, Once, PopRequest, Push,
     PushListener, Queue, QueueName, ReservedJob, Settled, Settlement, Spool,
 };
 use artisand::time::Clock;
@@ -338,6 +338,37 @@ async fn what_another_transaction_holds_is_passed_by_or_waited_for(kind: Kind) {
     assert_eq!(*jobs[0].payload, *payload(2));
     other.rollback().await.unwrap();
     assert_eq!(*pop(&queue, 2).await[0].payload, *payload(1));
+}
+
+#[test]
+fn a_handler_that_blocks_its_thread_delays_no_renewal() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().unwrap()
+    };
+    for kind in Kind::ALL {
+        let (of_jobs, overseer) = (runtime(), runtime());
+        let (table, queue, jobs) = of_jobs.block_on(async {
+            let table = JobsTable::create(kind).await;
+            let queue = table.queue(Clock::System);
+            let payloads = [payload(1), payload(2)];
+            queue.push(&name("q"), &payloads).await.unwrap();
+            let jobs: Vec<_> = pop(&queue, 2).await.into_iter().map(Arc::new).collect();
+            // All connections of the pool are open from here on.
+            let q = name("q");
+            let looks = (0..8).map(|_| queue.sizes(&q));
+            for sizes in futures_util::future::join_all(looks).await {
+                assert_eq!(sizes.unwrap().reserved, 2);
+            }
+            (table, queue, jobs)
+        });
+        // Nothing drives them now: the thread of their runtime is here.
+        let later = Clock::System.now().plus(Duration::from_secs(5));
+        let held = overseer.block_on(queue.renew(&jobs, later)).unwrap();
+        let end = later.plus(Duration::from_secs(90));
+        assert_eq!(held, [Held::Until(end); 2], "{kind:?}");
+        drop(table);
+    }
 }
 
 #[tokio::test]

@@ -52,6 +52,22 @@ impl Database {
         })))
     }
 
+    /// Another pool for the same database, of at most this many connections.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    ///
+    /// # Panics
+    ///
+    /// Outside of a Tokio runtime.
+    pub(crate) fn another(&self, connections: u32) -> Result<Self, Error> {
+        Self::new(&DatabaseOptions {
+            connections,
+            ..self.0.options.clone()
+        })
+    }
+
     /// Kind of server.
     pub fn kind(&self) -> DatabaseKind {
         self.0.options.kind

@@ -12,6 +12,9 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use tokio::runtime::{self, Handle};
+use tokio::sync::OnceCell;
+
 use super::{
     Abilities, Ability, Answer, CallListener, ConnectionName, Due, Error, Fate, Held, JobRow,
     Ledger, Once, Place, PopRequest, Popped, Push, PushListener, PushedOnce, Queue, QueueName,
@@ -29,6 +32,7 @@ mod inside;
 mod ledger;
 mod look;
 mod pop;
+mod renew;
 mod settle;
 mod step;
 mod table;
@@ -77,6 +81,10 @@ impl Default for DatabaseQueueOptions {
 #[derive(Debug)]
 pub struct DatabaseQueue {
     table: Table,
+    /// The runtime on which it was made, for its jobs.
+    runtime: runtime::Id,
+    /// Connections for renewals from another runtime.
+    renewing: OnceCell<Database>,
     options: DatabaseQueueOptions,
     abilities: Abilities,
     wake: Wake,
@@ -133,6 +141,8 @@ impl DatabaseQueue {
         Ok(Self {
             presence: Presence::of(kind, &database.address()),
             table: Table::new(Database::new(database)?, &options.table),
+            runtime: Handle::current().id(),
+            renewing: OnceCell::new(),
             wake: Wake::new(database)?,
             options,
             abilities,

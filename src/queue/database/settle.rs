@@ -1,4 +1,4 @@
-//! Settles and renews reservations, many in one transaction.
+//! Settles jobs, many in one transaction.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::step::{Failure, commit, repeated};
 use super::table::{NEVER, Table, Ticket, number, quarantine};
 use super::{DatabaseQueue, MOST_AT_ONCE};
 use crate::connection::{DatabaseKind, FailedJobsTable, Transaction};
-use crate::queue::{Effect, Error, Held, ReservedJob, Settled, Settlement, Unsettled};
+use crate::queue::{Effect, Error, ReservedJob, Settled, Settlement, Unsettled};
 use crate::time::UnixSeconds;
 
 /// A job and what happens to it.
@@ -160,7 +160,7 @@ impl DatabaseQueue {
     }
 
     /// Locks the rows of reservations until the transaction ends; their attempts by id.
-    async fn lock_rows(
+    pub(super) async fn lock_rows(
         &self,
         transaction: &mut Transaction,
         tickets: &[Option<Ticket>],
@@ -287,59 +287,5 @@ impl DatabaseQueue {
         let params: Vec<_> = moved.queue.into_iter().map(Into::into).collect();
         transaction.execute(&sql, &params).await?;
         Ok(())
-    }
-
-    pub(super) async fn renew_jobs(
-        &self,
-        jobs: &[Arc<ReservedJob>],
-        now: UnixSeconds,
-    ) -> Result<Vec<Held>, Error> {
-        let end = now.plus(self.options.retry_after);
-        let mut held = Vec::with_capacity(jobs.len());
-        for chunk in jobs.chunks(MOST_AT_ONCE.get()) {
-            let renewed = repeated(|| self.renew_together(chunk, now)).await;
-            let renewed = renewed.map_err(self.failed("renew", chunk[0].queue.as_str()))?;
-            held.extend(renewed.into_iter().map(|is_held| {
-                if is_held {
-                    Held::Until(end)
-                } else {
-                    Held::Lost
-                }
-            }));
-        }
-        Ok(held)
-    }
-
-    /// Whether each of the reservations is still held, and lasts now.
-    async fn renew_together(
-        &self,
-        jobs: &[Arc<ReservedJob>],
-        now: UnixSeconds,
-    ) -> Result<Vec<bool>, Failure> {
-        let tickets: Vec<_> = jobs.iter().map(|job| Ticket::of(job)).collect();
-        let mut transaction = self.table.database.begin().await?;
-        let held = self.lock_rows(&mut transaction, &tickets).await?;
-        let is_held = |ticket: &Ticket| held.get(&ticket.id).copied() == Some(ticket.attempts);
-        let mut ids: Vec<i64> = tickets
-            .iter()
-            .flatten()
-            .filter(|ticket| is_held(ticket))
-            .map(|ticket| ticket.id)
-            .collect();
-        ids.sort_unstable();
-        if !ids.is_empty() {
-            let sql = format!(
-                "update {} set \"reserved_at\" = {} where \"id\" in ({})",
-                self.table.name,
-                now.0,
-                Table::list(&ids)
-            );
-            transaction.execute(&sql, &[]).await?;
-        }
-        commit(transaction).await?;
-        Ok(tickets
-            .iter()
-            .map(|ticket| ticket.as_ref().is_some_and(is_held))
-            .collect())
     }
 }
