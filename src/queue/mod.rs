@@ -580,7 +580,7 @@ pub trait Queue: Send + Sync + fmt::Debug + 'static {
     ) -> Answer<'a, Vec<Settled>, Unsettled>;
 
     /// Moves the end of reservations to *now + `retry_after`* and says for each whether it was still held;
-    /// reservations that are gone stay gone.
+    /// reservations that are gone stay gone. That of a job that is being settled may stay as it is, and count as held.
     ///
     /// # Errors
     ///

@@ -9,8 +9,8 @@ use artisand::connection::{DatabaseLock, FailedJobsTable, LockPlace, SqlConnecti
 use artisand::dispatch::{Dispatch, Dispatched};
 use artisand::failed::FailedJob;
 use artisand::queue::{
-    Claim, ConnectionName, Connections, Destination, Effect, Held, Ledger as _, Once, PopRequest, Push,
-    PushListener, Queue, QueueName, ReservedJob, Settled, Settlement, Spool,
+    Claim, ConnectionName, Connections, Destination, Effect, Held, Ledger as _, Once, PopRequest,
+    Push, PushListener, Queue, QueueName, ReservedJob, Settled, Settlement, Spool, Unlock,
 };
 use artisand::time::Clock;
 use serde_json::json;
@@ -55,6 +55,7 @@ on_every_database! {
     attempts_end_where_the_column_does
     a_job_that_fails_becomes_a_row_in_the_step_that_ends_it
     what_another_transaction_holds_is_passed_by_or_waited_for
+    a_settlement_under_way_delays_no_renewal
     pushes_are_told_once_they_are_made
 }
 
@@ -338,6 +339,69 @@ async fn what_another_transaction_holds_is_passed_by_or_waited_for(kind: Kind) {
     assert_eq!(*jobs[0].payload, *payload(2));
     other.rollback().await.unwrap();
     assert_eq!(*pop(&queue, 2).await[0].payload, *payload(1));
+}
+
+/// As while a handler blocks the thread that settles, in the middle of a transaction.
+async fn a_settlement_under_way_delays_no_renewal(kind: Kind) {
+    if kind == Kind::Sqlite {
+        // A transaction locks the whole file, so that no worker can take a job meanwhile.
+        return;
+    }
+    let table = JobsTable::create(kind).await;
+    let queue = Arc::new(table.queue(Clock::System));
+    let payloads: Vec<_> = (1..=4).map(payload).collect();
+    queue.push(&name("q"), &payloads).await.unwrap();
+    let jobs: Vec<_> = pop(&*queue, 4).await.into_iter().map(Arc::new).collect();
+    let database = table.database();
+    let lock =
+        "insert into \"cache_locks\" (\"key\", \"owner\", \"expiration\") values ('lock', 'me', 1)";
+    database.execute(lock, &[]).await.unwrap();
+    // The settlement comes to this row once it has that of its job.
+    let mut other = database.begin().await.unwrap();
+    let taken = "update \"cache_locks\" set \"owner\" = 'other' where \"key\" = 'lock'";
+    other.execute(taken, &[]).await.unwrap();
+    let unlock = Effect::Unlock(Unlock {
+        place: LockPlace::Database(DatabaseLock {
+            database: database.clone(),
+            table: database.table("cache_locks"),
+            key: "lock".into(),
+            forever: Duration::from_secs(60),
+        }),
+        owner: None,
+    });
+    let end = [(Arc::clone(&jobs[0]), Settlement::Finish(vec![unlock]))];
+    let settling = tokio::spawn({
+        let queue = Arc::clone(&queue);
+        async move { queue.settle(&end).await.unwrap() }
+    });
+    let text = |column| database.as_text(column);
+    let first = format!(
+        "select {} from \"jobs\" where \"id\" = 1 for update skip locked",
+        text("id")
+    );
+    while !database.rows(&first, &[]).await.unwrap().is_empty() {
+        assert!(!settling.is_finished());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let later = Clock::System.now().plus(Duration::from_secs(5));
+    let renewed = tokio::time::timeout(Duration::from_secs(15), queue.renew(&jobs, later));
+    let renewed = renewed.await.expect("it waits for no settlement").unwrap();
+    assert_eq!(
+        renewed,
+        [Held::Until(later.plus(Duration::from_secs(90))); 4]
+    );
+    let others = format!(
+        "select {} from \"jobs\" where \"id\" > 1",
+        text("reserved_at")
+    );
+    let others = database.rows(&others, &[]).await.unwrap();
+    let since: Vec<_> = others.iter().map(|row| row.int(0)).collect();
+    assert_eq!(since, [Some(later.0); 3]);
+    other.rollback().await.unwrap();
+    assert_eq!(settling.await.unwrap(), [Settled::Done]);
+    // It is marked no longer: what is gone is gone.
+    let held = queue.renew(&jobs[..1], later).await.unwrap();
+    assert_eq!(held, [Held::Lost]);
 }
 
 #[test]

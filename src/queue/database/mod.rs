@@ -31,6 +31,7 @@ mod effects;
 mod inside;
 mod ledger;
 mod look;
+mod marks;
 mod pop;
 mod renew;
 mod settle;
@@ -38,6 +39,7 @@ mod step;
 mod table;
 mod wake;
 
+use marks::Marks;
 use step::Failure;
 use table::Table;
 use wake::Wake;
@@ -85,6 +87,7 @@ pub struct DatabaseQueue {
     runtime: runtime::Id,
     /// Connections for renewals from another runtime.
     renewing: OnceCell<Database>,
+    marks: Marks,
     options: DatabaseQueueOptions,
     abilities: Abilities,
     wake: Wake,
@@ -143,6 +146,7 @@ impl DatabaseQueue {
             table: Table::new(Database::new(database)?, &options.table),
             runtime: Handle::current().id(),
             renewing: OnceCell::new(),
+            marks: Marks::default(),
             wake: Wake::new(database)?,
             options,
             abilities,

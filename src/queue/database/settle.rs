@@ -113,7 +113,11 @@ impl DatabaseQueue {
             return self.delete_reserved(&tickets).await;
         }
         let mut transaction = self.table.database.begin().await?;
-        let mut held = self.lock_rows(&mut transaction, &tickets).await?;
+        let known: Vec<Ticket> = tickets.iter().copied().flatten().collect();
+        // Not earlier: on MySQL a marked row is not renewed, and from the next request on it is locked.
+        let _marked = self.marks.mark(&known);
+        let for_update = self.table.database.for_update();
+        let mut held = self.lock_rows(&mut transaction, &known, for_update).await?;
         let now = self.now();
         let mut changes = Changes::default();
         let mut settled = Vec::with_capacity(jobs.len());
@@ -139,6 +143,7 @@ impl DatabaseQueue {
     /// Deletes reserved rows with one statement.
     async fn delete_reserved(&self, tickets: &[Option<Ticket>]) -> Result<Vec<Settled>, Failure> {
         let known: Vec<Ticket> = tickets.iter().copied().flatten().collect();
+        let _marked = self.marks.mark(&known);
         let sql = format!(
             "delete from {} where (\"id\", \"attempts\") in ({}) and \"reserved_at\" is not null returning cast(\"id\" as text)",
             self.table.name,
@@ -163,17 +168,20 @@ impl DatabaseQueue {
     pub(super) async fn lock_rows(
         &self,
         transaction: &mut Transaction,
-        tickets: &[Option<Ticket>],
+        tickets: &[Ticket],
+        lock: &str,
     ) -> Result<HashMap<i64, i64>, Failure> {
-        let ids: Vec<i64> = tickets.iter().flatten().map(|ticket| ticket.id).collect();
+        if tickets.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let ids: Vec<i64> = tickets.iter().map(|ticket| ticket.id).collect();
         let database = &self.table.database;
         let sql = format!(
-            "select {}, {} from {} where \"id\" in ({}) and \"reserved_at\" is not null order by \"id\"{}",
+            "select {}, {} from {} where \"id\" in ({}) and \"reserved_at\" is not null order by \"id\"{lock}",
             database.as_text("id"),
             database.as_text("attempts"),
             self.table.name,
             Table::list(&ids),
-            database.for_update()
         );
         let rows = transaction.rows(&sql, &[]).await?;
         Ok(rows

@@ -25,7 +25,7 @@ pub(super) struct Table {
 }
 
 /// Which row a reservation is, and its number of attempts since then.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Ticket {
     pub(super) id: i64,
     pub(super) attempts: i64,
