@@ -435,11 +435,11 @@ fn finish(pending: PendingSettlement, settled: Settled, observers: &Observers) {
                 count: 1,
             });
         }
+        // The worker that has it now tells where it goes.
+        EndReport::Forwarded(..) | EndReport::GivenBack(_) if settled == Settled::Gone => {}
         EndReport::Forwarded(job, to) => observers.emit(&Event::JobForwarded { job, to }),
-        EndReport::GivenBack(Some(job)) if settled != Settled::Gone => {
-            observers.emit(&Event::JobGivenBack(job));
-        }
-        EndReport::GivenBack(_) => {}
+        EndReport::GivenBack(Some(job)) => observers.emit(&Event::JobGivenBack(job)),
+        EndReport::GivenBack(None) => {}
     }
     if let Some(done) = done {
         // The attempt may have stopped waiting.

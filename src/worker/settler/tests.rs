@@ -70,9 +70,8 @@ impl Scene {
 
     /// Ends a job; the answer comes when it is settled.
     fn end(&self, number: usize, settlement: Settlement) -> oneshot::Receiver<Settled> {
-        let job = &self.jobs[number];
         let circumstances = Circumstances {
-            job: &info(&job.payload),
+            job: &info(&self.jobs[number].payload),
             elapsed: Duration::ZERO,
             ended: std::time::Instant::now(),
             now: NOW,
@@ -86,14 +85,19 @@ impl Scene {
             Vec::new(),
             &circumstances,
         );
+        let ending = Ending {
+            settlement,
+            ..ending
+        };
+        self.hand_in(number, ending)
+    }
+
+    fn hand_in(&self, number: usize, ending: Ending) -> oneshot::Receiver<Settled> {
         let (done, settled) = oneshot::channel();
         self.settle_counts.note_ended();
         let pending = PendingSettlement {
-            job: Arc::clone(job),
-            ending: Ending {
-                settlement,
-                ..ending
-            },
+            job: Arc::clone(&self.jobs[number]),
+            ending,
             number: number as u64,
             done: Some(done),
             may_be_done: false,
@@ -190,6 +194,30 @@ async fn a_job_whose_reservation_is_gone_is_said_to_be_gone() {
     assert!(scene.running.is_empty());
     assert_eq!(scene.finish().await, 0);
     assert_eq!(told.take(), ["JobProcessed uuid-0 gone"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_is_said_to_be_moved_only_if_it_was_this_workers_to_move() {
+    #[rustfmt::skip]
+    let rows = [
+        (Settled::Done, &["JobForwarded elsewhere", "JobGivenBack"][..]),
+        (Settled::Gone, &[]),
+    ];
+    for (expected, events) in rows {
+        let scene = Scene::of(2).await;
+        let told = scene.told.clone();
+        if expected == Settled::Gone {
+            scene.server.jobs.clear(&"default".into()).await.unwrap();
+        }
+        let facts = |number: usize| info(&scene.jobs[number].payload);
+        let forward = Ending::forward(facts(0), "elsewhere".into());
+        let back = Ending::put_back(Some(facts(1)));
+        let (forwarded, put_back) = (scene.hand_in(0, forward), scene.hand_in(1, back));
+        assert_eq!(forwarded.await, Ok(expected));
+        assert_eq!(put_back.await, Ok(expected));
+        assert_eq!(scene.finish().await, 0);
+        assert_eq!(told.take(), events, "{expected:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
