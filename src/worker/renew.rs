@@ -331,7 +331,7 @@ mod tests {
         };
         let running = Arc::<Running>::default();
         for (number, job) in (0..).zip(queue.pop(request).await.unwrap().jobs) {
-            running.insert(number, Arc::new(job));
+            running.insert(number, Arc::new(job), Duration::ZERO);
         }
         let renewals = Renewer {
             queue: Arc::clone(&server) as _,
@@ -478,7 +478,7 @@ mod tests {
     async fn renewing() -> (Arc<Server>, Arc<Running>, Told) {
         let (server, running, told) = (Server::new(), Arc::<Running>::default(), Told::default());
         server.push(&[job(1)]).await;
-        running.insert(1, server.reserve().await.remove(0));
+        running.insert(1, server.reserve().await.remove(0), Duration::ZERO);
         let observer: Arc<dyn Observer> = Arc::new(told.clone());
         let renewals = Renewer {
             queue: Arc::clone(&server) as _,

@@ -37,14 +37,16 @@ impl Running {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn insert(&self, number: u64, job: Arc<ReservedJob>) {
+    /// Adds a job that begins, and whose reservation was made `age` ago.
+    pub(super) fn insert(&self, number: u64, job: Arc<ReservedJob>, age: Duration) {
         let now = Instant::now();
         self.jobs().insert(
             number,
             Entry {
                 job,
                 since: now,
-                renewed: now,
+                // No such moment where the clock was set while the job came.
+                renewed: now.checked_sub(age).unwrap_or(now),
                 misses: 0,
                 is_told: false,
                 is_given_up: false,
@@ -154,14 +156,14 @@ pub(super) struct OfQueue {
 mod tests {
     use super::*;
     use crate::time::UnixSeconds;
-    use crate::worker::test_support::{Server, job};
+    use crate::worker::test_support::{RETRY_AFTER, S, Server, job};
 
     #[tokio::test(start_paused = true)]
     async fn a_renewal_in_between_makes_a_miss_no_loss() {
         let server = Server::new();
         server.push(&[job(1)]).await;
         let running = Running::default();
-        running.insert(1, server.reserve().await.remove(0));
+        running.insert(1, server.reserve().await.remove(0), Duration::ZERO);
         let jobs = running.older_than(Duration::ZERO);
         let misses = [true, false, true, false, true, true, true];
         let mut lost = 0;
@@ -178,5 +180,24 @@ mod tests {
             found.push(lost);
         }
         assert_eq!(found, [0, 0, 0, 0, 0, 1, 1]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_that_came_late_is_overdue_before_its_reservation_ends() {
+        let (server, running) = (Server::new(), Running::default());
+        server.push(&[job(1), job(2)]).await;
+        let jobs = server.reserve().await;
+        // The reply to the pop took 40 of 90 seconds for the second one.
+        for (number, (job, age)) in (1..).zip(jobs.into_iter().zip([S(0), S(40)])) {
+            running.insert(number, job, age);
+        }
+        let overdue = || -> usize {
+            let overdue = running.overdue(RETRY_AFTER);
+            overdue.values().map(|queue| queue.jobs.len()).sum()
+        };
+        for (passes, expected) in [(S(19), 0), (S(1), 1), (S(39), 1), (S(1), 2)] {
+            tokio::time::advance(passes).await;
+            assert_eq!(overdue(), expected, "{passes:?}");
+        }
     }
 }

@@ -141,7 +141,8 @@ impl Slots {
         };
         let runtime = mapping.and_then(|mapping| shared.weights.runtime(mapping).cloned());
         let job = Arc::new(job);
-        shared.leases.running.insert(number, Arc::clone(&job));
+        let age = shared.leases.age(&job, triage.app.clock);
+        (shared.leases.running).insert(number, Arc::clone(&job), age);
         let mut counted = Counted {
             in_php: None,
             in_mapping: None,
@@ -211,7 +212,9 @@ impl Slots {
 mod tests {
     use super::*;
     use crate::routing::{Mapping, UnmappedPolicy};
-    use crate::worker::test_support::{Scene, job, mapping, nothing, router};
+    use crate::worker::test_support::{
+        NOW, RETRY_AFTER, S, Scene, job, mapping, nothing, router,
+    };
 
     fn three() -> NonZeroUsize {
         NonZeroUsize::new(3).unwrap()
@@ -254,6 +257,35 @@ mod tests {
         }
         assert_eq!((slots.free(), slots.begun()), (3, 2));
         assert!(ended.recv().await.is_some() && ended.recv().await.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reservation_counts_from_the_pop_and_not_from_the_begin_of_the_job() {
+        #[rustfmt::skip]
+        let rows = [
+            // seconds that are left of the reservation => seconds until it is overdue
+            (Some(90),  60),
+            (Some(50),  20),
+            (Some(20),  0),
+            // The clock was set back.
+            (Some(900), 60),
+            (None,      60),
+        ];
+        for (left, expected) in rows {
+            let scene = Scene::new(nothing());
+            let mut jobs = reserved(&scene, 1).await;
+            jobs[0].lease = left.map(|left| NOW.plus(S(left)));
+            let (shared, _ended) = scene.shared();
+            let mut slots = Slots::new(three(), 1);
+            slots.start(&shared, jobs.remove(0), None, Executor::Local);
+            let running = &shared.leases.running;
+            let mut passed = 0;
+            while running.overdue(RETRY_AFTER).is_empty() && passed < 99 {
+                tokio::time::advance(S(1)).await;
+                passed += 1;
+            }
+            assert_eq!(passed, expected, "{left:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -378,7 +378,7 @@ impl Scene {
         let (shared, ended) = self.shared();
         let settling = settling(ended, settled);
         let candidate = shared.triage.triage(&job.payload, &job.queue);
-        shared.leases.running.insert(1, Arc::clone(&job));
+        (shared.leases.running).insert(1, Arc::clone(&job), Duration::ZERO);
         let placement = Placement::Local;
         let run = attempt::run(Arc::clone(&shared), job, candidate, 1, placement);
         run.await;

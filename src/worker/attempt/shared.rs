@@ -9,8 +9,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::outbox::failed_jobs::Recordings;
 use crate::process::pool::Pool;
-use crate::queue::Queue;
-use crate::time::UnixSeconds;
+use crate::queue::{Queue, ReservedJob};
+use crate::time::{Clock, UnixSeconds};
 use crate::worker::attempt::decide::Defaults;
 use crate::worker::event::{Event, Observers};
 use crate::worker::gauge::Gauge;
@@ -86,6 +86,14 @@ impl Leases {
             renewals,
             queue: Arc::clone(queue),
         }
+    }
+
+    /// How long ago the reservation of a job was made; zero if it never ends.
+    pub(crate) fn age(&self, job: &ReservedJob, clock: Clock) -> Duration {
+        let lasts = self.queue.abilities().retry_after.zip(job.lease);
+        lasts.map_or(Duration::ZERO, |(retry_after, lease)| {
+            retry_after.saturating_sub(clock.until(lease))
+        })
     }
 }
 

@@ -10,7 +10,7 @@ use crate::worker::test_support::{NOW, S, Scene, does, job, nothing, router, slo
 
 /// An attempt of this job, number 1, whose reservation is renewed.
 pub(super) fn attempt_of(shared: &Arc<Shared>, job: &Arc<ReservedJob>) -> Attempt {
-    shared.leases.running.insert(1, Arc::clone(job));
+    (shared.leases.running).insert(1, Arc::clone(job), Duration::ZERO);
     Attempt {
         shared: Arc::clone(shared),
         job: Arc::clone(job),

@@ -50,7 +50,7 @@ impl Scene {
         };
         let jobs = server.reserve().await;
         for (number, job) in (0..).zip(&jobs) {
-            running.insert(number, Arc::clone(job));
+            running.insert(number, Arc::clone(job), Duration::ZERO);
         }
         let task = tokio::spawn(keep_settling(settler, received));
         Self {

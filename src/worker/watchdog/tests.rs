@@ -13,7 +13,7 @@ async fn scene(grace: Option<Duration>) -> Scene {
     let server = Server::new();
     server.push(&[job(1)]).await;
     let (turns, running) = (Arc::new(Turns::new(true)), Arc::<Running>::default());
-    running.insert(1, server.reserve().await.remove(0));
+    running.insert(1, server.reserve().await.remove(0), Duration::ZERO);
     let control = Control::new();
     let watchdog = Watchdog {
         turns: Arc::clone(&turns),
@@ -222,9 +222,8 @@ async fn a_process_with_a_blocked_handler_lives_while_other_jobs_can_end() {
     let scene = scene(None).await;
     let (server, other) = (Server::new(), 2);
     server.push(&[job(2)]).await;
-    scene
-        .running
-        .insert(other, server.reserve().await.remove(0));
+    let job = server.reserve().await.remove(0);
+    scene.running.insert(other, job, Duration::ZERO);
     let deadline = Some(Instant::now() + S(2));
     scene.turns.turns().insert(1, turn(1, 1, deadline));
     let mut helpers = JoinSet::new();
