@@ -29,6 +29,8 @@ struct Entry {
     is_told: bool,
     /// Whether its handler runs on beyond its time, and cannot be ended.
     is_given_up: bool,
+    /// Whether it gets on only while a thread for busy handlers is free.
+    needs_thread: bool,
 }
 
 impl Running {
@@ -50,8 +52,16 @@ impl Running {
                 misses: 0,
                 is_told: false,
                 is_given_up: false,
+                needs_thread: false,
             },
         );
+    }
+
+    /// Notes whether a job gets on only while a thread for busy handlers is free: until its end is handed in.
+    pub(super) fn set_needs_thread(&self, number: u64, needs_thread: bool) {
+        if let Some(entry) = self.jobs().get_mut(&number) {
+            entry.needs_thread = needs_thread;
+        }
     }
 
     pub(super) fn remove(&self, number: u64) {
@@ -73,9 +83,18 @@ impl Running {
         entry.is_some_and(|entry| !std::mem::replace(&mut entry.is_given_up, true))
     }
 
-    /// True if all jobs that are running or not yet settled are given up.
-    pub(super) fn are_given_up(&self) -> bool {
-        self.jobs().values().all(|entry| entry.is_given_up)
+    /// Whether one of these jobs is not given up, of those that need a thread for busy handlers, or of the others.
+    pub(super) fn has_one_within_its_time(&self, numbers: &[u64], needs_thread: bool) -> bool {
+        let jobs = self.jobs();
+        let mut entries = numbers.iter().filter_map(|number| jobs.get(number));
+        entries.any(|entry| entry.needs_thread == needs_thread && !entry.is_given_up)
+    }
+
+    /// True if all jobs that are running or not yet settled are given up, or wait for a thread for busy handlers where
+    /// none will be free again.
+    pub(super) fn are_given_up(&self, no_thread_is_left: bool) -> bool {
+        let jobs = self.jobs();
+        (jobs.values()).all(|entry| entry.is_given_up || (no_thread_is_left && entry.needs_thread))
     }
 
     /// True if no job is running and all are settled.

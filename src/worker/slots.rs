@@ -143,6 +143,9 @@ impl Slots {
         let job = Arc::new(job);
         let age = shared.leases.age(&job, triage.app.clock);
         (shared.leases.running).insert(number, Arc::clone(&job), age);
+        if runtime.is_some() {
+            shared.leases.running.set_needs_thread(number, true);
+        }
         let mut counted = Counted {
             in_php: None,
             in_mapping: None,

@@ -11,6 +11,8 @@
 //! * A handler that blocks beyond its timeout is treated like a blocking handler that does not return: the worker
 //!   takes no more jobs, other jobs finish, and the process ends with Laravel's code. The handler's job is renewed
 //!   until then and stays reserved until `retry_after`, with its attempt counted, as if the process had been killed.
+//!   No other job can finish if it blocks the thread of the worker itself; those on the threads for busy handlers
+//!   cannot if such handlers block all of them.
 //! * The same holds for a handler that blocks beyond the stop deadline, but the process then ends with code 0.
 //!
 //! [`Worker::with_overseer`]: super::Worker::with_overseer
@@ -134,6 +136,15 @@ impl Turns {
         }
     }
 
+    /// The numbers of the jobs whose handlers have a thread now.
+    fn polled(&self) -> Vec<u64> {
+        let turns = self.turns();
+        let polled = turns
+            .values()
+            .filter(|turn| turn.polled.load(Ordering::Relaxed) > 0);
+        polled.map(|turn| turn.number).collect()
+    }
+
     /// Handlers that block now, and how long each has blocked.
     fn blocked(&self) -> Vec<(Arc<Turn>, Duration)> {
         let tick = self.tick.load(Ordering::Relaxed);
@@ -187,9 +198,9 @@ impl Watchdog {
             let blocked = self.turns.blocked();
             memory.name(&blocked);
             let code = self.give_up_overdue(&blocked, memory.cut_since, now);
-            let is_silent = self.nudge(&mut memory.nudges);
+            let silent = self.nudge(&mut memory.nudges);
             if let Some(code) = code
-                && (is_silent || self.running.are_given_up())
+                && self.is_nothing_left(silent)
             {
                 self.control.abandon(code);
             }
@@ -219,6 +230,18 @@ impl Watchdog {
         code
     }
 
+    /// Whether no more jobs can end, given which of the runtimes are not heard from.
+    ///
+    /// Without its own runtime the worker settles no job; without the other, jobs of light handlers and of PHP go on.
+    fn is_nothing_left(&self, [own, threads]: [bool; 2]) -> bool {
+        let polled = self.turns.polled();
+        // A handler that is within its time may give its thread back.
+        let is_blocked = |is_silent: bool, needs_thread| {
+            is_silent && !(self.running).has_one_within_its_time(&polled, needs_thread)
+        };
+        is_blocked(own, false) || self.running.are_given_up(is_blocked(threads, true))
+    }
+
     fn give_up(&self, turn: &Turn, why: &str, blocked_for: Duration) {
         if !self.running.give_up(turn.number) {
             return;
@@ -233,21 +256,21 @@ impl Watchdog {
         );
     }
 
-    /// Wakes runtimes that were not heard from; true if one of them counts as blocked.
-    fn nudge(&self, nudges: &mut [JoinSet<()>; 2]) -> bool {
+    /// Wakes runtimes that were not heard from; says which of them count as blocked.
+    fn nudge(&self, nudges: &mut [JoinSet<()>; 2]) -> [bool; 2] {
         let tick = self.turns.tick.load(Ordering::Relaxed);
-        let mut is_silent = false;
+        let mut silent = [false; 2];
         let runtimes = self.runtimes.iter().zip(&self.turns.alive);
-        for ((runtime, alive), nudges) in runtimes.zip(nudges) {
+        for (((runtime, alive), nudges), is_silent) in runtimes.zip(nudges).zip(&mut silent) {
             while nudges.try_join_next().is_some() {}
             let silent_for = tick.saturating_sub(alive.load(Ordering::Relaxed));
             // While every thread is blocked the tasks stay, so their number is limited.
             if silent_for > QUIET && nudges.len() < MOST_NUDGES {
                 nudges.spawn_on(async {}, runtime);
             }
-            is_silent |= silent_for > SILENT;
+            *is_silent = silent_for > SILENT;
         }
-        is_silent
+        silent
     }
 }
 

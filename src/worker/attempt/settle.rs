@@ -222,6 +222,7 @@ impl Attempt {
         let pending = self.pending(ending, done);
         if self.shared.settlements.send(pending).await {
             self.is_handed_in.store(true, Ordering::Relaxed);
+            (self.shared.leases.running).set_needs_thread(self.number, false);
         }
     }
 

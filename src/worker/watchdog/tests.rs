@@ -114,7 +114,8 @@ async fn a_handler_that_blocks_is_given_up_a_second_after_its_timeout_or_the_sto
         assert_eq!(scene.turns.is_overdue(), is_overdue, "{row:?}");
         // Another worker gets the job once this process has ended, and not before.
         assert!(scene.running.has(1), "{row:?}");
-        assert_eq!(scene.running.are_given_up(), code.is_some(), "{row:?}");
+        let is_given_up = scene.running.are_given_up(false);
+        assert_eq!(is_given_up, code.is_some(), "{row:?}");
     }
 }
 
@@ -187,8 +188,8 @@ async fn a_runtime_that_is_not_heard_from_is_woken_and_at_last_counts_as_blocked
     let mut counts = Vec::new();
     for tick in 1..=40 {
         scene.turns.tick.store(tick, Ordering::Relaxed);
-        let is_silent = scene.watchdog.nudge(&mut nudges);
-        assert_eq!(is_silent, tick > SILENT, "{tick}");
+        let silent = scene.watchdog.nudge(&mut nudges);
+        assert_eq!(silent, [tick > SILENT, false], "{tick}");
         counts.push(nudges[0].len());
     }
     assert_eq!(counts[..3], [0, 1, 2]);
@@ -196,7 +197,7 @@ async fn a_runtime_that_is_not_heard_from_is_woken_and_at_last_counts_as_blocked
     assert_eq!(counts.last(), Some(&MOST_NUDGES));
     tokio::task::yield_now().await;
     scene.turns.alive[0].store(40, Ordering::Relaxed);
-    assert!(!scene.watchdog.nudge(&mut nudges));
+    assert_eq!(scene.watchdog.nudge(&mut nudges), [false; 2]);
     assert!(nudges[0].is_empty());
 }
 
@@ -235,4 +236,63 @@ async fn a_process_with_a_blocked_handler_lives_while_other_jobs_can_end() {
     assert!(scene.turns.is_overdue() && scene.running.has(other));
     scene.running.remove(other);
     assert_eq!(scene.control.abandoned().await, 137);
+}
+
+/// What another job does while a handler blocks a thread beyond its timeout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Other {
+    /// Its handler keeps a thread, within its time.
+    Computes,
+    /// It waits for a thread.
+    Waits,
+    /// It runs in PHP, or its end is on the way to the server.
+    Elsewhere,
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_lives_while_another_job_can_end_whichever_threads_are_blocked() {
+    use Other::{Computes, Elsewhere, Waits};
+    #[rustfmt::skip]
+    let rows = [
+        // whether the late handler, and the other job, are on the threads for busy handlers; the silent runtimes;
+        // what the other job does => whether the process waits for it
+        (true,  true,  [false, true],  Computes,  true),
+        (true,  true,  [false, true],  Waits,     false),
+        (true,  false, [false, true],  Elsewhere, true),
+        (true,  false, [false, true],  Computes,  true),
+        (true,  false, [true,  true],  Computes,  true),
+        // No end of a job can be settled.
+        (false, true,  [true,  false], Computes,  false),
+        (false, true,  [true,  false], Waits,     false),
+        (false, false, [true,  false], Waits,     false),
+        (false, false, [true,  false], Elsewhere, false),
+    ];
+    for (late_needs_thread, needs_thread, silent, does, waits) in rows {
+        let row = format!("{late_needs_thread} {needs_thread} {silent:?} {does:?}");
+        let mut scene = scene(None).await;
+        scene.watchdog.runtimes = vec![tokio::runtime::Handle::current(); 2];
+        let (server, other) = (Server::new(), 2);
+        server.push(&[job(2)]).await;
+        let other_job = server.reserve().await.remove(0);
+        let (running, turns) = (Arc::clone(&scene.running), Arc::clone(&scene.turns));
+        running.insert(other, other_job, Duration::ZERO);
+        running.set_needs_thread(1, late_needs_thread);
+        running.set_needs_thread(other, needs_thread);
+        let deadline = Some(Instant::now() + S(2));
+        turns.turns().insert(1, turn(1, 1, deadline));
+        if does != Elsewhere {
+            let polled = u64::from(does == Computes);
+            turns.turns().insert(other, turn(other, polled, None));
+        }
+        let mut helpers = JoinSet::new();
+        for (position, _) in silent.iter().enumerate().filter(|(_, silent)| !**silent) {
+            helpers.spawn(Arc::clone(&turns).keep_alive(position));
+        }
+        helpers.spawn(scene.watchdog.keep_watching());
+        let abandoned = tokio::time::timeout(S(60), scene.control.abandoned()).await;
+        assert_eq!(abandoned.is_err(), waits, "{row}");
+        turns.turns().remove(&other);
+        running.remove(other);
+        assert_eq!(scene.control.abandoned().await, 137, "{row}");
+    }
 }

@@ -141,7 +141,7 @@ async fn a_job_of_a_stuck_handler_comes_back_after_the_process_has_ended() {
         });
         drop(attempt);
         // Its reservation is renewed, and nothing else is waited for.
-        assert!(running.has(1) && running.are_given_up());
+        assert!(running.has(1) && running.are_given_up(false));
         assert!(ends.try_recv().is_err());
         shared.settlements.settle_stuck(&shared.leases, NOW).await;
         assert!(!running.has(1));
