@@ -91,7 +91,7 @@ impl Background {
             returns: Arc::clone(&returns),
             settle_counts: Arc::clone(settle_counts),
             give_up: give_up.clone(),
-            over_at: OnceLock::new(),
+            gave_up: OnceLock::new(),
         };
         let settling = tokio::spawn(keep_settling(settler, received));
         let on_refusal = OnRefusal::new({

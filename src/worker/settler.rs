@@ -40,6 +40,8 @@ pub(super) struct PendingSettlement {
     pub(super) done: Option<oneshot::Sender<Settled>>,
     /// Whether an earlier try may have settled it, so that it is no news that the reservation is gone.
     pub(super) may_be_done: bool,
+    /// When it was handed in to be settled.
+    pub(super) handed_in: Instant,
 }
 
 impl PendingSettlement {
@@ -83,8 +85,8 @@ pub(super) struct Settler {
     pub(super) settle_counts: Arc<SettleCounts>,
     /// Cancelled at the worker's stop deadline: from then on settling does not wait for a server that stays away.
     pub(super) give_up: CancellationToken,
-    /// When settling ends in any case; one moment for all jobs, set when `give_up` is seen.
-    pub(super) over_at: OnceLock<Instant>,
+    /// When `give_up` was first seen.
+    pub(super) gave_up: OnceLock<Instant>,
 }
 
 /// When the next delayed job comes back, for the loop that pops.
@@ -228,7 +230,7 @@ impl Settler {
             let wait = reconnect.next_wait();
             let is_over = tokio::select! {
                 biased;
-                () = self.over() => true,
+                () = self.over(&batch) => true,
                 () = self.wait_to_try(wait) => false,
             };
             if is_over {
@@ -286,20 +288,27 @@ impl Settler {
         count
     }
 
-    /// Returns when the worker's stop deadline and the last chance after it have passed.
-    async fn over(&self) {
+    /// Returns when the last chance of these jobs has passed: after the worker's stop deadline, or after they were
+    /// handed in where that is later.
+    async fn over(&self, batch: &[PendingSettlement]) {
         self.give_up.cancelled().await;
-        let over_at = *self.over_at.get_or_init(|| Instant::now() + LAST_CHANCE);
-        tokio::time::sleep_until(over_at).await;
+        let gave_up = *self.gave_up.get_or_init(Instant::now);
+        let handed_in = batch.iter().map(|pending| pending.handed_in);
+        let from = handed_in.fold(gave_up, Instant::max);
+        tokio::time::sleep_until(from + LAST_CHANCE).await;
     }
 
     /// Settles jobs; `Err(None)` if the server did not answer before the last chance was over.
     async fn settle_unless_over(
         &self,
-        rows: &[(Arc<ReservedJob>, Settlement)],
+        batch: &[PendingSettlement],
         asked_again: bool,
     ) -> Result<Vec<Settled>, Option<Unsettled>> {
-        let mut settling = self.queue.settle(rows);
+        let rows: Vec<_> = batch
+            .iter()
+            .map(|pending| (Arc::clone(&pending.job), pending.ending.settlement.clone()))
+            .collect();
+        let mut settling = self.queue.settle(&rows);
         if !asked_again {
             self.settle_counts.note_sent(rows.len());
         }
@@ -311,7 +320,7 @@ impl Settler {
         tokio::select! {
             biased;
             settled = settling => settled.map_err(Some),
-            () = self.over() => Err(None),
+            () = self.over(batch) => Err(None),
         }
     }
 
@@ -321,11 +330,7 @@ impl Settler {
         batch: Vec<PendingSettlement>,
         asked_again: bool,
     ) -> Result<(), (Vec<PendingSettlement>, Option<crate::queue::Error>)> {
-        let rows: Vec<_> = batch
-            .iter()
-            .map(|pending| (Arc::clone(&pending.job), pending.ending.settlement.clone()))
-            .collect();
-        let (settled, error) = match self.settle_unless_over(&rows, asked_again).await {
+        let (settled, error) = match self.settle_unless_over(&batch, asked_again).await {
             Ok(settled) => (settled.into_iter().map(Some).collect(), None),
             Err(None) => return Err((batch, None)),
             Err(Some(Unsettled { settled, source })) => (settled, Some(source)),
@@ -401,7 +406,7 @@ fn report(error: Option<&crate::queue::Error>, jobs: usize) {
 
 /// The wait between the last tries.
 const LAST_TRIES: Duration = Duration::from_millis(100);
-/// How long settling waits for a lost server after the worker's stop deadline.
+/// How long settling waits for a lost server after the worker's stop deadline, or after the end of a job behind it.
 const LAST_CHANCE: Duration = Duration::from_secs(3);
 
 fn finish(pending: PendingSettlement, settled: Settled, observers: &Observers) {

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::handler::{FailureText, Handler, JobContext, JobInfo};
 use crate::outbox::follow_up::random_token;
@@ -241,6 +242,7 @@ impl Attempt {
             number: self.number,
             done,
             may_be_done: false,
+            handed_in: Instant::now(),
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::{SendError, TrySendError};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::outbox::failed_jobs::Recordings;
@@ -165,6 +166,7 @@ impl Settlements {
             if let Some(at) = returns_at(&mut pending.ending.settlement) {
                 *at = (*at).max(now.plus(LAST_STEPS));
             }
+            pending.handed_in = Instant::now();
             self.send(pending).await;
         }
     }

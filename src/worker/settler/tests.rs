@@ -46,7 +46,7 @@ impl Scene {
             returns: Arc::clone(&returns),
             settle_counts: Arc::clone(&settle_counts),
             give_up: give_up.clone(),
-            over_at: OnceLock::new(),
+            gave_up: OnceLock::new(),
         };
         let jobs = server.reserve().await;
         for (number, job) in (0..).zip(&jobs) {
@@ -101,6 +101,7 @@ impl Scene {
             number: number as u64,
             done: Some(done),
             may_be_done: false,
+            handed_in: Instant::now(),
         };
         assert!(self.sender.try_send(pending).is_ok());
         settled
@@ -366,6 +367,26 @@ async fn a_worker_that_has_to_stop_gives_a_lost_server_three_seconds_more() {
             assert_eq!(server.calls("settle").len(), 1);
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_ends_long_after_the_stop_deadline_has_its_last_chance_then() {
+    let scene = Scene::of(3).await;
+    let server = Arc::clone(&scene.server);
+    server.next("settle", [Some(Fault::Slow(S(1))); 2]);
+    scene.give_up.cancel();
+    assert_eq!(scene.end(0, Settlement::Delete).await, Ok(Settled::Done));
+    tokio::time::sleep(S(10)).await;
+    assert_eq!(scene.end(1, Settlement::Delete).await, Ok(Settled::Done));
+    server.refuses(|_| Some(Fault::Hangs));
+    scene.end(2, Settlement::Delete);
+    let ended = Instant::now();
+    assert_eq!(scene.finish().await, 1);
+    let waited = ended.elapsed();
+    assert!(
+        waited >= LAST_CHANCE && waited < LAST_CHANCE + LAST_TRIES,
+        "{waited:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
