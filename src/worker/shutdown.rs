@@ -192,7 +192,8 @@ impl Stopping {
 mod tests {
     use super::*;
     use crate::worker::stop::Control;
-    use crate::worker::test_support::{Fault, S, Scene, does, job, slow};
+    use crate::time::UnixSeconds;
+    use crate::worker::test_support::{Fault, NOW, S, Scene, Stuck, does, job, slow};
 
     fn orders(quit: bool, hurry: bool) -> Orders {
         Orders {
@@ -294,6 +295,24 @@ mod tests {
             );
             assert_eq!(server.sizes().await.reserved, 0, "{row}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_whose_blocking_handler_runs_on_comes_back_after_the_process_has_ended() {
+        let mut scene = Scene::new(Stuck).endless();
+        scene.options.defaults.tries = 3;
+        let server = Arc::clone(&scene.server);
+        scene.options.defaults.timeout = S(600);
+        let (report, told, took) = stopped(scene, Some(S(60)), Control::quit).await;
+        assert_eq!((report.reason.exit_code(), took), (0, S(61)));
+        let counts = (report.jobs_processed, report.released, report.unsettled);
+        assert_eq!(counts, (1, 1, 0));
+        let released = "JobReleasedAfterException uuid-1";
+        assert_eq!(told[1..], [released, "WorkerStopping interrupted"]);
+        let due: Vec<_> = server.jobs.all().iter().map(|(_, due, _)| *due).collect();
+        assert_eq!(due, [Some(UnixSeconds(NOW.0 + 40))]);
+        // It was reserved to the end.
+        assert!(server.calls("renew").len() >= 5);
     }
 
     #[tokio::test(start_paused = true)]

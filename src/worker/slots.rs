@@ -79,7 +79,7 @@ impl Slots {
         self.released
     }
 
-    /// Whether a handler runs on after its timeout.
+    /// Whether a handler runs on after its timeout or the stop deadline.
     pub(super) fn is_stuck(&self) -> bool {
         self.lost > 0
     }

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use crate::app::Manifest;
 use crate::cache::{Cache, FileStore, FileStoreOptions, Stores};
-use crate::handler::{self, BoxError, Handler, JobContext, JobInfo, Services};
+use crate::handler::{self, BoxError, BoxFuture, Handler, JobContext, JobInfo, Services};
 use crate::payload::TargetPattern;
 use crate::payload::{CALL_QUEUED_HANDLER, Encrypter, FailedJob, Payload};
 use crate::process::pool::Pool;
@@ -99,6 +99,27 @@ pub(crate) fn does(
     act: impl Fn(&JobContext) -> Result<(), BoxError> + Send + Sync + 'static,
 ) -> impl Handler {
     handler::function(move |_: IgnoredAny, context: JobContext| std::future::ready(act(&context)))
+}
+
+/// A blocking handler that does not return from the job `uuid-1`, and takes five minutes for others.
+pub(crate) struct Stuck;
+
+impl Handler for Stuck {
+    fn handle(&self, context: JobContext) -> BoxFuture<'_, Result<(), BoxError>> {
+        let uuid = context.payload().uuid.as_ref();
+        let is_stuck = uuid.is_some_and(|uuid| uuid.as_str() == "uuid-1");
+        Box::pin(async move {
+            if is_stuck {
+                std::future::pending::<()>().await;
+            }
+            tokio::time::sleep(S(300)).await;
+            Ok(())
+        })
+    }
+
+    fn is_blocking(&self) -> bool {
+        true
+    }
 }
 
 /// A mapping of these job classes to the handler `handler`.

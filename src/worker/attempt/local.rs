@@ -90,11 +90,11 @@ async fn run_to_end(
     if !handler.is_blocking() {
         return interrupted.into();
     }
-    // A handler that gives up within this time ends, but its result after the timeout is ignored.
+    // A handler that gives up within this time ends, but its result is ignored.
     let runs_on = tokio::time::timeout(NOTICE, running).await.is_err();
     Ran {
-        // At the stop deadline the process ends anyway, so a stuck handler need not be reported.
-        is_stuck: runs_on && interrupted == Outcome::TimedOut,
+        // Also at the stop deadline: the process still has its last steps to take, and the handler runs beside them.
+        is_stuck: runs_on,
         outcome: interrupted,
     }
 }
@@ -209,19 +209,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_blocking_handler_that_ignores_its_cancellation_is_stuck_after_a_timeout_only() {
+    async fn a_blocking_handler_that_ignores_its_cancellation_is_stuck() {
         let stops = CancellationToken::new();
         stops.cancel();
         let runs = CancellationToken::new();
         let (soon, late) = (Some(Duration::from_millis(5500)), Some(S(7)));
+        let quick = Some(Duration::from_millis(500));
         #[rustfmt::skip]
         let rows = [
             // returns after, stop => outcome, stuck, after
             (soon, &runs,  Outcome::TimedOut, false, Duration::from_millis(5500)),
             (late, &runs,  Outcome::TimedOut, true,  S(6)),
             (None, &runs,  Outcome::TimedOut, true,  S(6)),
-            // The process ends anyway.
-            (None, &stops, Outcome::Stopped,  false, S(1)),
+            (quick, &stops, Outcome::Stopped, false, Duration::from_millis(500)),
+            (None, &stops, Outcome::Stopped,  true,  S(1)),
         ];
         for (returns, stop, outcome, is_stuck, after) in rows {
             let (ran, took, is_cancelled) = ran(&Blocks(returns), Some(S(5)), stop).await;

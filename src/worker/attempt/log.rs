@@ -117,6 +117,10 @@ pub(crate) fn log_outcome(
             "the PHP process that ran a job ended: the job stays reserved until `retry_after`",
             how = &*shown::short(&failure.message)
         ),
+        Outcome::Stopped if is_stuck => log!(
+            warn,
+            "job cancelled and its blocking handler does not return; the job waits until the process has surely ended"
+        ),
         // Logged together with what becomes of the job.
         Outcome::Stopped => {}
     }

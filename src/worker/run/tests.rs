@@ -11,7 +11,7 @@ use crate::routing::{Mapping, UnmappedPolicy};
 use crate::time::UnixSeconds;
 use crate::worker::event::{Looping, Observer};
 use crate::worker::test_support::{
-    Fault, NOW, S, Scene, Server, does, files, job, mapping, nothing, payload, router, slow,
+    Fault, NOW, S, Scene, Server, Stuck, does, files, job, mapping, nothing, payload, router, slow,
 };
 
 fn jobs(count: u32) -> Vec<Vec<u8>> {
@@ -163,27 +163,6 @@ async fn a_worker_whose_settling_panics_stops_with_an_error() {
     let (report, _) = scene.run().await;
     assert_eq!(report.reason, StopReason::SettlingFailed);
     assert_eq!((report.reason.exit_code(), report.unsettled), (1, 1));
-}
-
-/// A blocking handler whose first job does not return.
-struct Stuck;
-
-impl handler::Handler for Stuck {
-    fn handle(&self, context: JobContext) -> handler::BoxFuture<'_, Result<(), BoxError>> {
-        let is_first =
-            (context.payload().uuid.as_ref()).is_some_and(|uuid| uuid.as_str() == "uuid-1");
-        Box::pin(async move {
-            if is_first {
-                std::future::pending::<()>().await;
-            }
-            tokio::time::sleep(S(300)).await;
-            Ok(())
-        })
-    }
-
-    fn is_blocking(&self) -> bool {
-        true
-    }
 }
 
 #[tokio::test(start_paused = true)]
