@@ -321,6 +321,8 @@ impl Worker {
             shared: Arc::new(shared),
             queue,
             orders: control.subscribe(),
+            told_at: None,
+            gave_up_pop: None,
             heartbeat: control.heartbeat().clone(),
             slots: Slots::new(options.concurrency, mappings),
             intakes: Intakes::new(Linger::new(at_once)),

@@ -12,18 +12,15 @@ use super::event::Event;
 use super::limits::LIMITS_EVERY;
 use super::outbox_tasks::DrainBudget;
 use super::run::Run;
-use super::stop::{Orders, StopReason};
+use super::stop::{Orders, SERVER_AWAY, StopReason};
 use crate::queue::Ability;
 use crate::time::sleep_until;
-
-/// How long a stopping worker without running jobs waits for a lost server; after that there is one last chance.
-const SERVER_AWAY: Duration = Duration::from_secs(5);
 
 /// How far a stop has come.
 #[derive(Debug, Default)]
 struct Stopping {
-    /// Whether an order to quit was given; a process manager may then send SIGKILL soon.
-    is_asked: bool,
+    /// When an order to quit was given; a process manager may then send SIGKILL soon.
+    asked_at: Option<Instant>,
     /// When running jobs are cut.
     deadline: Option<Instant>,
     /// How long the worker waits for a lost server once nothing else is left to wait for.
@@ -33,9 +30,11 @@ struct Stopping {
 impl Stopping {
     /// Notes orders; the deadline runs from the first order to quit.
     fn note(&mut self, orders: Orders, grace: Option<Duration>, now: Instant) {
-        self.is_asked |= orders.quit;
-        if self.is_asked && self.deadline.is_none() {
-            self.deadline = grace.map(|grace| now + grace);
+        if orders.quit {
+            self.asked_at.get_or_insert(now);
+        }
+        if self.deadline.is_none() {
+            self.deadline = self.asked_at.zip(grace).map(|(at, grace)| at + grace);
         }
     }
 
@@ -46,8 +45,8 @@ impl Stopping {
 
     /// Notes whether the worker waits only for the server; true if it has waited long enough.
     fn gives_up_on_server(&mut self, only_server: bool, now: Instant) -> bool {
-        self.server_until =
-            (self.is_asked && only_server).then(|| self.server_until.unwrap_or(now + SERVER_AWAY));
+        let waits = self.asked_at.is_some() && only_server;
+        self.server_until = waits.then(|| self.server_until.unwrap_or(now + SERVER_AWAY));
         self.server_until.is_some_and(|until| until <= now)
     }
 }
@@ -58,8 +57,10 @@ impl Run {
         self.heartbeat.excuse();
         self.close_pool();
         let mut stopping = Stopping {
-            is_asked: reason == StopReason::Interrupted,
-            ..Stopping::default()
+            asked_at: self.told_at,
+            deadline: None,
+            // The server had its time then.
+            server_until: self.gave_up_pop,
         };
         self.finish_jobs(&mut stopping).await;
         let stats = &self.shared.triage.stats;
@@ -135,7 +136,7 @@ impl Run {
                 give_up.cancel();
             }
             let until = stopping.deadline.filter(|_| !cut.is_cancelled());
-            let look_again = stopping.is_asked.then(|| now + LIMITS_EVERY);
+            let look_again = stopping.asked_at.map(|_| now + LIMITS_EVERY);
             let until = until.into_iter().chain(look_again).min();
             tokio::select! {
                 end = self.slots.next_end() => self.ended(end),
@@ -174,7 +175,9 @@ impl Stopping {
         loop {
             let now = Instant::now();
             let Orders { quit, hurry, .. } = *orders.borrow_and_update();
-            self.is_asked |= quit;
+            if quit {
+                self.asked_at.get_or_insert(now);
+            }
             let is_over = self.gives_up_on_server(true, now);
             if hurry || is_over || self.deadline.is_some() {
                 give_up.cancel();
@@ -190,6 +193,8 @@ impl Stopping {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroUsize;
+
     use super::*;
     use crate::worker::stop::Control;
     use crate::time::UnixSeconds;
@@ -227,7 +232,7 @@ mod tests {
         let mut stopping = Stopping::default();
         assert!(!stopping.gives_up_on_server(true, now));
         assert!(!stopping.gives_up_on_server(true, now + S(99)));
-        stopping.is_asked = true;
+        stopping.asked_at = Some(now);
         assert!(!stopping.gives_up_on_server(true, now));
         assert!(!stopping.gives_up_on_server(true, now + S(4)));
         // A job ran in between.
@@ -343,6 +348,34 @@ mod tests {
             let expected = ["JobProcessing uuid-1 1", "WorkerStopping interrupted"];
             assert_eq!(told, expected, "{fault:?}");
             assert_eq!(server.sizes().await.reserved, 1, "{fault:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pop_that_is_not_answered_makes_no_stop_longer() {
+        #[rustfmt::skip]
+        let rows = [
+            // the job takes, grace => the stop takes, jobs released, jobs not settled
+            (S(60), Some(S(8)), 8, 1, 0),
+            (S(60), Some(S(2)), 2, 1, 0),
+            // Both calls have waited for the server.
+            (S(5),  None,       8, 0, 1),
+        ];
+        for (takes, grace, expected, released, unsettled) in rows {
+            let mut scene = Scene::new(slow(takes)).endless();
+            scene.options.concurrency = NonZeroUsize::new(2).unwrap();
+            scene.server.next("pop", [None, Some(Fault::Hangs)]);
+            if unsettled > 0 {
+                scene.server.refuses(|_| Some(Fault::Hangs));
+            }
+            let (report, _, took) = stopped(scene, grace, Control::quit).await;
+            let row = format!("{takes:?} {grace:?}");
+            assert_eq!(took.as_secs(), expected, "{row}");
+            assert_eq!(
+                (report.released, report.unsettled),
+                (released, unsettled),
+                "{row}"
+            );
         }
     }
 

@@ -11,6 +11,10 @@ use tokio::time::Instant;
 
 use super::heartbeat::Heartbeat;
 
+/// How long a worker that is told to quit waits for a server that does not answer; for ends of jobs there is one last
+/// chance after that.
+pub(super) const SERVER_AWAY: Duration = Duration::from_secs(5);
+
 /// Why a worker stopped.
 ///
 /// # Source

@@ -6,6 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::queue::{Popped, QueueName};
 use crate::worker::attempt::Executor;
@@ -13,10 +14,10 @@ use crate::worker::event::Event;
 use crate::worker::run::Run;
 use crate::worker::select;
 use crate::worker::select::Selector;
-use crate::worker::stop::{Orders, told_to_quit};
+use crate::worker::stop::{Orders, SERVER_AWAY, told_to_hurry, told_to_quit};
 
-/// How long the server may take to answer a pop once the worker is told to quit.
-const LAST_POP: Duration = Duration::from_secs(1);
+/// How long the server has in any case to answer a pop once the worker is told to quit.
+const AT_LEAST: Duration = Duration::from_secs(1);
 
 impl Run {
     /// Asks the queue for jobs; `None` if it does not answer and the worker is told to quit.
@@ -59,10 +60,12 @@ impl Run {
         };
         let mut orders = self.orders.clone();
         self.heartbeat.excuse();
-        let popped = self
-            .start_jobs_during(unless_told_to_quit(popping, &mut orders))
-            .await;
+        let (grace, mut told_at) = (self.options.grace, self.told_at);
+        let asked = unless_told_to_quit(popping, &mut orders, grace, &mut told_at);
+        let popped = self.start_jobs_during(asked).await;
+        self.told_at = told_at;
         if popped.is_none() {
+            self.gave_up_pop = Some(Instant::now());
             tracing::warn!(
                 "the server does not answer: stopping without the reply of the last pop"
             );
@@ -98,22 +101,32 @@ impl Run {
     }
 }
 
-/// Waits for a pop; gives up only if the worker is told to quit and the server does not answer.
+/// Waits for a pop, and notes when the worker is told to quit; gives up only if it is, and the server does not answer.
+/// That time is part of the grace period.
 ///
 /// Jobs of a lost reply stay reserved until `retry_after`, as if this process had been killed, which is what would
-/// happen next.
+/// happen next. Their attempt is spent, so the wait for it is as long as that for the ends of jobs.
 async fn unless_told_to_quit<T>(
     pop: impl Future<Output = T>,
     orders: &mut watch::Receiver<Orders>,
+    grace: Option<Duration>,
+    told_at: &mut Option<Instant>,
 ) -> Option<T> {
     let mut pop = std::pin::pin!(pop);
-    let told = async {
+    let is_over = async {
         told_to_quit(orders).await;
-        tokio::time::sleep(LAST_POP).await;
+        let now = Instant::now();
+        let (told_at, latest) = (*told_at.get_or_insert(now), now + SERVER_AWAY);
+        let until = grace.map_or(latest, |grace| latest.min(told_at + grace));
+        tokio::time::sleep(AT_LEAST).await;
+        tokio::select! {
+            () = tokio::time::sleep_until(until) => {}
+            () = told_to_hurry(orders) => {}
+        }
     };
     tokio::select! {
         biased;
         popped = &mut pop => Some(popped),
-        () = told => None,
+        () = is_over => None,
     }
 }

@@ -33,6 +33,10 @@ pub(super) struct Run {
     pub(super) queue: Arc<dyn Queue>,
     pub(super) options: WorkerOptions,
     pub(super) orders: watch::Receiver<Orders>,
+    /// When the worker was told to quit.
+    pub(super) told_at: Option<Instant>,
+    /// When the wait for the reply of the last pop was given up.
+    pub(super) gave_up_pop: Option<Instant>,
     pub(super) heartbeat: Heartbeat,
     pub(super) slots: Slots,
     /// When to pop, for handlers in this process and for PHP.
@@ -59,6 +63,9 @@ impl Run {
                 self.intakes.look_again();
             }
             let orders = *self.orders.borrow_and_update();
+            if orders.quit {
+                self.told_at.get_or_insert_with(Instant::now);
+            }
             if has_news || orders.paused != paused {
                 self.wait_for_open_queues(orders.paused);
             }
@@ -199,7 +206,8 @@ impl Run {
     async fn take_caught(&mut self) {
         self.wakeups.end();
         self.heartbeat.excuse();
-        let deadline = self.options.grace.map(|grace| Instant::now() + grace);
+        let from = self.told_at.unwrap_or_else(Instant::now);
+        let deadline = self.options.grace.map(|grace| from + grace);
         loop {
             let are_left = tokio::select! {
                 are_left = self.queue.end_waits() => are_left.unwrap_or(false),

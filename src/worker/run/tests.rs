@@ -105,34 +105,56 @@ async fn jobs_of_a_pop_whose_reply_was_lost_stay_reserved_and_are_not_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_does_not_answer_holds_up_a_stop_for_a_second_at_most() {
-    let scene = Scene::new(nothing()).endless();
-    let (server, control) = (Arc::clone(&scene.server), scene.control.clone());
-    server.next("pop", [Some(Fault::Hangs)]);
-    let stopping = async {
-        tokio::time::sleep(S(60)).await;
-        control.quit();
-        Instant::now()
-    };
-    let ((report, _), told) = tokio::join!(scene.run(), stopping);
-    assert_eq!(report.reason, StopReason::Interrupted);
-    assert!(told.elapsed() <= S(1), "{:?}", told.elapsed());
+async fn a_server_that_does_not_answer_a_pop_holds_up_a_stop_for_five_seconds_at_most() {
+    #[rustfmt::skip]
+    let rows = [
+        // grace, hurries after => the stop takes
+        (None,       None,       5),
+        (Some(S(9)), None,       5),
+        (Some(S(3)), None,       3),
+        (Some(S(0)), None,       1),
+        (None,       Some(S(2)), 2),
+        (None,       Some(S(0)), 1),
+    ];
+    for (grace, hurries_after, expected) in rows {
+        let mut scene = Scene::new(nothing()).endless();
+        scene.options.grace = grace;
+        let (server, control) = (Arc::clone(&scene.server), scene.control.clone());
+        server.next("pop", [Some(Fault::Hangs)]);
+        let stopping = async {
+            tokio::time::sleep(S(60)).await;
+            control.quit();
+            let told = Instant::now();
+            if let Some(after) = hurries_after {
+                tokio::time::sleep(after).await;
+                control.hurry();
+            }
+            told
+        };
+        let ((report, _), told) = tokio::join!(scene.run(), stopping);
+        let row = format!("{grace:?} {hurries_after:?}");
+        assert_eq!(report.reason, StopReason::Interrupted, "{row}");
+        assert_eq!(told.elapsed().as_secs(), expected, "{row}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn jobs_of_a_pop_that_was_under_way_at_the_stop_are_run() {
-    let scene = Scene::new(nothing()).endless();
-    let (server, control) = (Arc::clone(&scene.server), scene.control.clone());
-    server.push(&jobs(1)).await;
-    server.next("pop", [Some(Fault::Slow(Duration::from_millis(500)))]);
-    let stopping = async {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        control.quit();
-    };
-    let ((report, told), ()) = tokio::join!(scene.run(), stopping);
-    assert_eq!(report.jobs_processed, 1);
-    assert_eq!(told[1], "JobProcessed uuid-0");
-    assert_eq!(server.sizes().await, pending(0));
+    for (grace, takes) in [(None, S(4)), (Some(S(3)), S(2)), (Some(S(0)), S(1) / 2)] {
+        let mut scene = Scene::new(nothing()).endless();
+        scene.options.grace = grace;
+        let (server, control) = (Arc::clone(&scene.server), scene.control.clone());
+        server.push(&jobs(1)).await;
+        server.next("pop", [Some(Fault::Slow(takes))]);
+        let stopping = async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            control.quit();
+        };
+        let ((report, told), ()) = tokio::join!(scene.run(), stopping);
+        assert_eq!(report.jobs_processed, 1, "{takes:?}");
+        assert_eq!(told[1], "JobProcessed uuid-0", "{takes:?}");
+        assert_eq!(server.sizes().await, pending(0), "{takes:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
