@@ -196,8 +196,8 @@ mod tests {
     use std::num::NonZeroUsize;
 
     use super::*;
-    use crate::worker::stop::Control;
     use crate::time::UnixSeconds;
+    use crate::worker::stop::Control;
     use crate::worker::test_support::{Fault, NOW, S, Scene, Stuck, does, job, slow};
 
     fn orders(quit: bool, hurry: bool) -> Orders {

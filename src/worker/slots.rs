@@ -215,9 +215,8 @@ impl Slots {
 mod tests {
     use super::*;
     use crate::routing::{Mapping, UnmappedPolicy};
-    use crate::worker::test_support::{
-        NOW, RETRY_AFTER, S, Scene, job, mapping, nothing, router,
-    };
+    use crate::worker::weights::Weights;
+    use crate::worker::test_support::{NOW, RETRY_AFTER, S, Scene, job, mapping, nothing, router};
 
     fn three() -> NonZeroUsize {
         NonZeroUsize::new(3).unwrap()
@@ -288,6 +287,22 @@ mod tests {
                 passed += 1;
             }
             assert_eq!(passed, expected, "{left:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_of_a_busy_handler_needs_one_of_the_threads_for_them() {
+        for threads in [None, Some(tokio::runtime::Handle::current())] {
+            let scene = Scene::new(nothing());
+            let job = reserved(&scene, 1).await.remove(0);
+            let (shared, _ended) = scene.shared();
+            let mut shared = Arc::into_inner(shared).unwrap();
+            shared.weights = Weights::new(threads.clone(), 1);
+            let shared = Arc::new(shared);
+            Slots::new(three(), 1).start(&shared, job, None, Executor::Local);
+            // No thread is left: it cannot end.
+            let running = &shared.leases.running;
+            assert_eq!(running.are_given_up(true), threads.is_some());
         }
     }
 

@@ -98,6 +98,20 @@ async fn a_job_that_stays_reserved_is_not_renewed_any_more() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_job_whose_end_is_handed_in_needs_no_thread_of_busy_handlers() {
+    let scene = Scene::new(nothing());
+    scene.server.push(&[job(1)]).await;
+    let job = scene.server.reserve().await.remove(0);
+    let (shared, _ends) = scene.shared();
+    let attempt = attempt_of(&shared, &job);
+    let running = &shared.leases.running;
+    running.set_needs_thread(1, true);
+    assert!(running.are_given_up(true) && !running.are_given_up(false));
+    attempt.settle(Ending::put_back(None)).await;
+    assert!(running.has(1) && !running.are_given_up(true));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_job_that_waits_for_room_to_be_settled_waits_only_for_the_server() {
     let scene = Scene::new(nothing());
     scene.server.push(&[job(1)]).await;
