@@ -215,8 +215,8 @@ impl Slots {
 mod tests {
     use super::*;
     use crate::routing::{Mapping, UnmappedPolicy};
-    use crate::worker::weights::Weights;
     use crate::worker::test_support::{NOW, RETRY_AFTER, S, Scene, job, mapping, nothing, router};
+    use crate::worker::weights::Weights;
 
     fn three() -> NonZeroUsize {
         NonZeroUsize::new(3).unwrap()
