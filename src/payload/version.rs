@@ -38,6 +38,12 @@ impl Version {
     pub fn hides_locks(self) -> bool {
         self.has_unique_jobs() && !self.is_at_least(13, 24)
     }
+
+    /// Whether later attempts leave a lock without a known owner alone, as it may be that of a job dispatched since:
+    /// 13.5 to 13.22, and since 13.24. Version 13.23 took the rule back.
+    pub fn spares_locks_in_retries(self) -> bool {
+        self.is_at_least(13, 5) && (self.major, self.minor) != (13, 23)
+    }
 }
 
 impl Default for Version {

@@ -265,17 +265,14 @@ impl Attempt {
     }
 }
 
-/// The lock of a job that is unique only until it runs.
-///
-/// Since Laravel 13.5, only the first attempt frees a lock without a known owner: later the lock may belong to a
-/// job dispatched since.
+/// The lock of a job that is unique only until it runs; `None` if this attempt does not free it.
 fn until_processing(
     completion: &Completion,
     attempts: u32,
     version: Version,
 ) -> Option<Arc<UntilProcessing>> {
     let lock = completion.lock_until_processing()?;
-    let may_free = attempts <= 1 || lock.owner.is_some() || !version.is_at_least(13, 5);
+    let may_free = attempts <= 1 || lock.owner.is_some() || !version.spares_locks_in_retries();
     may_free.then(|| Arc::new(UntilProcessing::new(lock.clone())))
 }
 

@@ -63,6 +63,10 @@ fn a_later_attempt_does_not_free_a_lock_that_may_be_of_a_later_job() {
         (2, None,       "13.31.0", false),
         (2, Some("me"), "13.31.0", true),
         (2, None,       "13.4.0",  true),
+        (2, None,       "13.5.0",  false),
+        (2, None,       "13.22.0", false),
+        (2, None,       "13.23.0", true),
+        (2, None,       "13.24.0", false),
         (2, None,       "10.48.0", true),
     ];
     for (attempts, owner, version, expected) in rows {
