@@ -25,8 +25,21 @@ pub struct Limits {
     pub backoff: Option<Backoff>,
     /// Maximum duration of a run; zero for no limit.
     pub timeout: Option<Duration>,
-    /// No run starts after this moment; from `retryUntil`, else from `timeoutAt` of Laravel 5.5 to 7.
+    /// No run starts after this moment, and `max_tries` does not count; from `retryUntil`, else from `timeoutAt` of
+    /// Laravel 5.5 to 7.
     pub retry_until: Option<UnixSeconds>,
+}
+
+/// Reads `retryUntil` or `timeoutAt`: a number other than 0, or text that is one.
+///
+/// With any other value the job's tries count: Laravel tests whether the value is true.
+pub(super) fn read_moment(reader: &mut Reader<'_>) -> Result<Option<UnixSeconds>, JsonError> {
+    let moment = reader.number()?.filter(|moment| *moment != 0.0);
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "attempts are compared in whole seconds; the cast saturates"
+    )]
+    Ok(moment.map(|moment| UnixSeconds(moment as i64)))
 }
 
 /// Waits after exceptions: the first after the first run; the last is repeated.
