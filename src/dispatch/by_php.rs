@@ -30,6 +30,7 @@ pub(super) fn by_php(app: &App, object: Object, options: &Options) -> Result<Rea
         connection,
         now,
         name: class.as_str(),
+        timeout: None,
         is_secret: known.is_some_and(Class::is_encrypted),
         may_be_doubled: false,
     };

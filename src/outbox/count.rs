@@ -1,5 +1,7 @@
 //! Counts the ends of jobs in their batches.
 
+use std::time::Duration;
+
 use super::follow_ups::{FollowUpRelay, Logged, RelayResult, Stored};
 use super::lease::FencingToken;
 use crate::batch::{Batches, Ended, Error, JobOutcome, Recorded};
@@ -217,7 +219,7 @@ impl FollowUpRelay {
         let payload = self.for_php(count).raises_of_batch(
             BatchEvent::Started,
             &count.batch,
-            count.trace.as_ref(),
+            count.inherited.as_ref(),
         );
         let log = |error| {
             tracing::error!(
@@ -263,6 +265,7 @@ impl FollowUpRelay {
             now: self.clock.now(),
             name: count.name.as_deref().unwrap_or_default(),
             is_secret: false,
+            timeout: count.timeout.map(Duration::from_secs),
             may_be_doubled: other.is_some() || !ends_in_one_step,
         }
     }
@@ -284,14 +287,14 @@ impl FollowUpRelay {
             );
             return RelayResult::Left(1);
         };
-        let (hand_over, trace) = (self.for_php(count), count.trace.as_ref());
+        let (hand_over, inherited) = (self.for_php(count), count.inherited.as_ref());
         let payload = match count.ended.outcome {
             JobOutcome::Succeeded => {
-                hand_over.counts_success(&count.batch, &count.ended.uuid, mark, trace)
+                hand_over.counts_success(&count.batch, &count.ended.uuid, mark, inherited)
             }
             JobOutcome::Failed => {
                 let message = count.message.as_deref().unwrap_or_default();
-                hand_over.counts_failure(&count.batch, &count.ended.uuid, message, trace)
+                hand_over.counts_failure(&count.batch, &count.ended.uuid, message, inherited)
             }
         };
         match payload {
@@ -337,7 +340,8 @@ mod tests {
             queue: Some("orders".to_owned()),
             message: None,
             name: None,
-            trace: None,
+            inherited: None,
+            timeout: None,
         };
         // `None` is in records of earlier versions.
         for own in [None, Some("redis")] {

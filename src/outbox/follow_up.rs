@@ -5,7 +5,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::Ended;
-use crate::payload::TraceFields;
+use crate::payload::InheritedFields;
 use crate::queue::{ConnectionName, Effect, Push, Spool};
 
 /// A record of follow-up work.
@@ -101,9 +101,12 @@ pub(crate) struct Count {
     /// Name of the job, for a closure that counts it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
-    /// What such a closure carries of the trace of the job.
+    /// What such a closure inherits from the job: its log context, and its trace.
+    #[serde(default, rename = "trace", skip_serializing_if = "Option::is_none")]
+    pub(crate) inherited: Option<InheritedFields>,
+    /// The job's own limit of time in seconds, for such a closure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) trace: Option<TraceFields>,
+    pub(crate) timeout: Option<u64>,
 }
 
 /// A token that distinguishes the end of a job from other ends of the same job.

@@ -18,12 +18,14 @@
 //!
 //! [`Batches::hand_over`]: crate::batch::Batches::hand_over
 
+use std::time::Duration;
+
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::handler::{FailureText, JobInfo, Services};
 use crate::payload::{
-    BuildError, Chain, ClosureError, Envelope, HorizonFields, Inherited, NewData, NewPayload,
-    QueuedClosure, Scalar, TraceFields, Version, Waits, random_uuid,
+    BuildError, Chain, ClosureError, Envelope, HorizonFields, Inherited, InheritedFields, NewData,
+    NewPayload, QueuedClosure, Scalar, Version, Waits, random_uuid,
 };
 use crate::php::{ClassName, EditError, ObjectText, Value};
 use crate::time::UnixSeconds;
@@ -39,6 +41,8 @@ pub(crate) struct HandOver<'a> {
     pub(crate) name: &'a str,
     /// Whether the closure is encrypted, because it carries content that was encrypted.
     pub(crate) is_secret: bool,
+    /// The job's own limit of time, in which Laravel would run its callbacks, too.
+    pub(crate) timeout: Option<Duration>,
     /// Whether the closure may be pushed a second time, as to a server that recognizes no push.
     pub(crate) may_be_doubled: bool,
 }
@@ -78,6 +82,8 @@ impl Closure {
 const WAITS: [i64; 11] = [1, 3, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600];
 /// Tries of a closure; with these waits they take a day.
 const TRIES: i64 = 34;
+/// What `queue:work` lets a job run that has no limit of its own.
+const USUAL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest name in characters; names come from payloads.
 const LONGEST_NAME: usize = 255;
 
@@ -101,9 +107,13 @@ pub(crate) fn shown_name(payload: &crate::payload::Payload) -> std::borrow::Cow<
     }
 }
 
-/// How often PHP tries a closure, and when.
-fn limits(version: Version) -> Envelope {
+/// How often PHP tries a closure, when, and how long.
+fn limits(version: Version, timeout: Option<Duration>) -> Envelope {
     let wait = |seconds: &i64| Scalar::Int(*seconds);
+    // None, or a longer one than workers usually have: a closure that is killed may have called half of its callbacks.
+    let timeout = timeout.filter(|timeout| timeout.is_zero() || *timeout > USUAL_TIMEOUT);
+    let timeout = timeout.and_then(|timeout| i64::try_from(timeout.as_secs()).ok());
+    let timeout = timeout.map_or(Scalar::Null, Scalar::Int);
     Envelope {
         max_tries: TRIES.into(),
         // Before Laravel 8 a payload has a single wait.
@@ -112,6 +122,7 @@ fn limits(version: Version) -> Envelope {
         } else {
             Waits::One(Scalar::Int(60))
         },
+        timeout,
         delete_when_missing_models: true.into(),
         ..Envelope::default()
     }
@@ -173,7 +184,7 @@ impl HandOver<'_> {
         batch: &str,
         uuid: &str,
         mark: Option<&str>,
-        trace: Option<&TraceFields>,
+        inherited: Option<&InheritedFields>,
     ) -> Result<Vec<u8>, HandOverError> {
         // The first attempt counts without a check, which might read from a replica that lags behind. A batch with
         // no pending jobs that is not finished was abandoned before any callback. One that may have been pushed twice
@@ -200,7 +211,7 @@ impl HandOver<'_> {
             ("mark", mark.map_or(Value::Null, Value::from)),
             ("doubled", Value::Bool(self.may_be_doubled)),
         ];
-        self.payload_with(self.closure(CODE, uses)?, fields(trace))
+        self.payload_with(self.closure(CODE, uses)?, fields(inherited))
     }
 
     /// Counts the failure of a job in its batch, and calls the callbacks that are then due.
@@ -211,7 +222,7 @@ impl HandOver<'_> {
         batch: &str,
         uuid: &str,
         message: &str,
-        trace: Option<&TraceFields>,
+        inherited: Option<&InheritedFields>,
     ) -> Result<Vec<u8>, HandOverError> {
         const CODE: &str = "function ($job) use ($batch, $uuid, $message, $doubled) { \
             $find = function () use ($batch) { return \\Illuminate\\Support\\Facades\\Bus::findBatch($batch); }; \
@@ -225,7 +236,7 @@ impl HandOver<'_> {
             ("message", message.into()),
             ("doubled", Value::Bool(self.may_be_doubled)),
         ];
-        self.payload_with(self.closure(CODE, uses)?, fields(trace))
+        self.payload_with(self.closure(CODE, uses)?, fields(inherited))
     }
 
     /// Raises an event of a batch, if the app's Laravel has it: once at most.
@@ -233,7 +244,7 @@ impl HandOver<'_> {
         &self,
         event: BatchEvent,
         batch: &str,
-        trace: Option<&TraceFields>,
+        inherited: Option<&InheritedFields>,
     ) -> Result<Vec<u8>, HandOverError> {
         const CODE: &str = "function ($job) use ($batch, $event) { \
             if ($job->attempts() > 1 || ! class_exists($event)) { return; } \
@@ -244,7 +255,7 @@ impl HandOver<'_> {
             BatchEvent::Canceled => "Illuminate\\Bus\\Events\\BatchCanceled",
         };
         let uses = vec![("batch", batch.into()), ("event", event.into())];
-        self.payload_with(self.closure(CODE, uses)?, fields(trace))
+        self.payload_with(self.closure(CODE, uses)?, fields(inherited))
     }
 
     /// Runs a chain's catch callbacks.
@@ -407,7 +418,7 @@ impl HandOver<'_> {
         let mut payload = NewPayload {
             uuid: random_uuid(),
             display_name: name.into(),
-            envelope: limits(self.services.version),
+            envelope: limits(self.services.version, self.timeout),
             data: NewData::Command {
                 class: closure.class.as_str().into(),
                 command,
@@ -429,12 +440,12 @@ impl HandOver<'_> {
     }
 }
 
-/// Fields of a trace, with their JSON.
-fn fields(trace: Option<&TraceFields>) -> Vec<(Box<str>, Box<RawValue>)> {
+/// Fields that are inherited, with their JSON.
+fn fields(inherited: Option<&InheritedFields>) -> Vec<(Box<str>, Box<RawValue>)> {
     let json = |(name, value): (&String, &serde_json::Value)| {
         Some((name.as_str().into(), to_raw_value(value).ok()?))
     };
-    trace.into_iter().flatten().filter_map(json).collect()
+    inherited.into_iter().flatten().filter_map(json).collect()
 }
 
 #[cfg(test)]
@@ -454,12 +465,28 @@ mod tests {
                 delete_when_missing_models: Scalar::Bool(true),
                 ..Envelope::default()
             };
-            assert_eq!(limits(version.parse().unwrap()), expected, "{version}");
+            let found = limits(version.parse().unwrap(), None);
+            assert_eq!(found, expected, "{version}");
         }
         let waits: i64 = (0..TRIES - 1)
             .map(|tried| WAITS[usize::try_from(tried).unwrap().min(WAITS.len() - 1)])
             .sum();
         assert!((86_400..2 * 86_400).contains(&waits), "{waits} seconds");
+    }
+
+    #[test]
+    fn a_closure_may_run_as_long_as_its_job_but_never_shorter_than_usual() {
+        let seconds = Duration::from_secs;
+        for (of_job, expected) in [
+            (None, Scalar::Null),
+            (Some(seconds(0)), Scalar::Int(0)),
+            (Some(seconds(5)), Scalar::Null),
+            (Some(seconds(60)), Scalar::Null),
+            (Some(seconds(900)), Scalar::Int(900)),
+        ] {
+            let found = limits(Version::NEWEST, of_job).timeout;
+            assert_eq!(found, expected, "{of_job:?}");
+        }
     }
 
     #[test]

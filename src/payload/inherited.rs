@@ -15,6 +15,9 @@ pub struct Inherited {
     pub trace: Option<Arc<Trace>>,
 }
 
+/// Inherited fields as a JSON object, for a job that is pushed later.
+pub(crate) type InheritedFields = serde_json::Map<String, serde_json::Value>;
+
 impl Inherited {
     /// The fields of a payload that are inherited.
     pub(crate) fn fields(&self) -> Vec<(Box<str>, Box<RawValue>)> {
@@ -41,12 +44,44 @@ impl Inherited {
         }
         fields
     }
+
+    /// The fields as a JSON object; `None` if there are none.
+    pub(crate) fn to_map(&self) -> Option<InheritedFields> {
+        let value = |(name, json): (Box<str>, Box<RawValue>)| {
+            Some((name.into_string(), serde_json::from_str(json.get()).ok()?))
+        };
+        let fields: InheritedFields = self.fields().into_iter().filter_map(value).collect();
+        (!fields.is_empty()).then_some(fields)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::payload::{SpanIds, TraceContext};
+    use crate::payload::{Payload, SpanIds, TraceContext};
+
+    #[test]
+    fn a_job_that_is_pushed_later_inherits_the_same() {
+        let context = r#"{"data":{"b":"i:1;","a":"s:4:\"Zo\u00eb\";"},"hidden":[]}"#;
+        let job = format!(r#"{{"job":"A@b","illuminate:log:context":{context}}}"#);
+        let inherited = Inherited {
+            context: Payload::parse(job.as_bytes()).unwrap().context,
+            trace: Some(Arc::new(Trace {
+                ids: SpanIds::new(1, 2, true).unwrap(),
+                origin: TraceContext::default(),
+            })),
+        };
+        let field = |(name, json): (Box<str>, Box<RawValue>)| {
+            let json: serde_json::Value = serde_json::from_str(json.get()).unwrap();
+            (name.into_string(), json)
+        };
+        let now: InheritedFields = inherited.fields().into_iter().map(field).collect();
+        let later = inherited.to_map().unwrap();
+        assert_eq!(later, now);
+        assert_eq!(later["illuminate:log:context"]["data"]["b"], "i:1;");
+        assert!(later.contains_key("traceparent"));
+        assert_eq!(Inherited::default().to_map(), None);
+    }
 
     #[test]
     fn what_a_job_inherits_wins_over_what_hooks_say_of_the_same() {

@@ -592,7 +592,8 @@ pub(in crate::outbox) fn count_of(batch: &str, uuid: &str) -> Count {
         queue: None,
         message: None,
         name: None,
-        trace: None,
+        inherited: None,
+        timeout: None,
     }
 }
 
@@ -701,10 +702,11 @@ async fn counted_ends_leave_no_mark_and_the_first_one_raises_an_event() {
     let directory = tempfile::tempdir().unwrap();
     let (database, services) = with_a_batch(&directory.path().join("file")).await;
     let queue = Arc::new(MemoryQueue::new(None));
-    let trace = serde_json::Map::from_iter([("of_trace".to_owned(), 7.into())]);
+    let inherited = serde_json::Map::from_iter([("of_job".to_owned(), 7.into())]);
     let first = FollowUp::Count(Count {
         queue: Some("php".to_owned()),
-        trace: Some(trace),
+        inherited: Some(inherited),
+        timeout: Some(900),
         ..count_of("b", "1")
     });
     note(&queue, &first);
@@ -724,7 +726,12 @@ async fn counted_ends_leave_no_mark_and_the_first_one_raises_an_event() {
     let text = String::from_utf8_lossy(&jobs[0]);
     assert!(payload.uuid.is_some());
     // Horizon does not show what artisand adds.
-    let parts = ["BatchStarted", "\"of_trace\":7", "\"silenced\":true"];
+    let parts = [
+        "BatchStarted",
+        "\"of_job\":7",
+        "\"timeout\":900",
+        "\"silenced\":true",
+    ];
     assert!(parts.iter().all(|part| text.contains(part)), "{text}");
 }
 

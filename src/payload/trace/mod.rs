@@ -36,9 +36,6 @@ const DATADOG: &str = "dd_headers";
 /// A field of a payload, with its JSON.
 type Field = (Box<str>, Box<RawValue>);
 
-/// Fields of a job that is pushed later, with their values.
-pub(crate) type TraceFields = serde_json::Map<String, serde_json::Value>;
-
 /// The span of an attempt, and the trace context that its job came with.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
@@ -90,14 +87,6 @@ impl Trace {
             fields.extend(self.datadog());
         }
         fields
-    }
-
-    /// The same as a JSON object, for a job that is pushed later.
-    pub(crate) fn to_map(&self) -> TraceFields {
-        let value = |(name, json): Field| {
-            Some((name.into_string(), serde_json::from_str(json.get()).ok()?))
-        };
-        self.fields(&[]).into_iter().filter_map(value).collect()
     }
 
     fn sentry(&self) -> [Field; 3] {

@@ -18,17 +18,17 @@ impl Completion {
     ) -> Option<Effect> {
         let batch = self.batch.as_deref()?;
         let uuid = info.payload.uuid.as_ref()?.as_str();
-        let trace = info.trace.as_ref().map(|trace| trace.to_map());
+        let inherited = info.inherited().to_map();
         if app.services.batches.is_none() {
             // Only PHP knows where the batches are, so it counts every job.
-            let hand_over = self.hand_over(app, info.payload.resolve_name());
+            let hand_over = self.hand_over(app, &info.payload);
             let payload = match outcome {
                 JobOutcome::Succeeded => {
-                    hand_over.counts_success(batch, uuid, None, trace.as_ref())
+                    hand_over.counts_success(batch, uuid, None, inherited.as_ref())
                 }
                 JobOutcome::Failed => {
                     let message = message.unwrap_or_default();
-                    hand_over.counts_failure(batch, uuid, message, trace.as_ref())
+                    hand_over.counts_failure(batch, uuid, message, inherited.as_ref())
                 }
             };
             return self.push_to_php(payload, "a job of a batch", info);
@@ -44,7 +44,8 @@ impl Completion {
             queue: self.php_queue.as_ref().map(ToString::to_string),
             message: message.map(str::to_owned),
             name: Some(info.payload.resolve_name().to_owned()),
-            trace,
+            inherited,
+            timeout: info.payload.limits.timeout.map(|limit| limit.as_secs()),
         };
         Some(FollowUp::Count(count).effect())
     }

@@ -14,12 +14,22 @@ use crate::worker::app_context::AppContext;
 use crate::worker::completion::Completion;
 
 impl Completion {
-    pub(super) fn hand_over<'a>(&self, app: &'a AppContext, name: &'a str) -> HandOver<'a> {
+    /// Hands over what follows a job.
+    pub(super) fn hand_over<'a>(&self, app: &'a AppContext, payload: &'a Payload) -> HandOver<'a> {
+        HandOver {
+            name: payload.resolve_name(),
+            timeout: payload.limits.timeout,
+            ..self.hand_over_nothing(app)
+        }
+    }
+
+    fn hand_over_nothing<'a>(&self, app: &'a AppContext) -> HandOver<'a> {
         HandOver {
             services: &app.services,
             connection: app.connection.as_str(),
             now: app.clock.now(),
-            name,
+            name: "",
+            timeout: None,
             is_secret: self.is_secret,
             may_be_doubled: !app.ends_in_one_step,
         }
@@ -35,7 +45,7 @@ impl Completion {
     fn can_sign(&self, app: &AppContext) -> Result<(), String> {
         // The result is the same for every job.
         let checked = app.can_sign.get_or_init(|| {
-            let checked = self.hand_over(app, "").check();
+            let checked = self.hand_over_nothing(app).check();
             checked.map_err(|error| with_causes(&error))
         });
         checked.clone()
@@ -64,12 +74,11 @@ impl Completion {
             calls_failed,
             raises_event: self.telling.raises_event,
         };
-        let name = info.payload.resolve_name();
         let hand_over = HandOver {
             is_secret: self.is_secret
                 || info.payload.was_encrypted()
                 || info.payload.is_encrypted(),
-            ..self.hand_over(app, name)
+            ..self.hand_over(app, &info.payload)
         };
         let payload = hand_over.tells_failure(&told);
         Self::push_to(Some(queue), payload, "the failure of a job", info)
@@ -82,10 +91,11 @@ impl Completion {
         info: &JobInfo,
         batches: &[Arc<str>],
     ) -> Vec<Effect> {
-        let trace = info.trace.as_ref().map(|trace| trace.to_map());
+        let inherited = info.inherited().to_map();
         let effect = |batch: &Arc<str>| {
-            let hand_over = self.hand_over(app, info.payload.resolve_name());
-            let payload = hand_over.raises_of_batch(BatchEvent::Canceled, batch, trace.as_ref());
+            let hand_over = self.hand_over(app, &info.payload);
+            let payload =
+                hand_over.raises_of_batch(BatchEvent::Canceled, batch, inherited.as_ref());
             self.push_to_php(payload, "that a batch was cancelled", info)
         };
         let wanted = self.telling.raises_all && self.php_queue.is_some();

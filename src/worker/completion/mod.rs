@@ -214,7 +214,7 @@ impl Completion {
         effects.extend(self.count(app, info, outcome, Some(&failure.message)));
         let callbacks = self.chain.as_deref().and_then(Chain::catch_callbacks);
         if let Some(callbacks) = callbacks {
-            let hand_over = self.hand_over(app, info.payload.resolve_name());
+            let hand_over = self.hand_over(app, &info.payload);
             let payload = hand_over.catches(callbacks, &failure.message, &info.inherited());
             effects.extend(self.push_to_php(payload, "the catch callbacks of a chain", info));
         }

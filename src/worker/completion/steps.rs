@@ -69,7 +69,7 @@ impl Completion {
                     "the next step of a chain is left to PHP"
                 );
                 let payload = self.can_hand_over(app).and_then(|()| {
-                    let hand_over = self.hand_over(app, info.payload.resolve_name());
+                    let hand_over = self.hand_over(app, &info.payload);
                     let payload = hand_over.goes_on(chain, &place.inherited);
                     payload.map_err(|error| with_causes(&error))
                 });
