@@ -241,6 +241,29 @@ impl Config {
         unknown.map(doubt).collect()
     }
 
+    /// An option of phpredis with which PHP and scripts do not see the same bytes in the queues of a connection.
+    ///
+    /// Laravel pushes through scripts, but before 12.45 it adds delayed jobs with a plain command, and up to now it
+    /// deletes jobs with one (docs/protocol/redis-driver.md 3).
+    pub(crate) fn doubt_of_encoding(&self, connection: &str) -> Option<Doubt> {
+        let laravel = self.laravel()?;
+        let (path, value) = laravel.queue_encoding(connection).ok()??;
+        let are_delayed_encoded = !laravel.known_version().is_at_least(12, 45);
+        let effect = if are_delayed_encoded {
+            "delayed jobs that PHP pushes cannot be read and go to quarantine, and PHP workers cannot delete jobs"
+        } else {
+            "PHP workers cannot delete jobs, which run again"
+        };
+        Some(Doubt {
+            place: None,
+            problem: format!(
+                "queue connection `{connection}`: `{path}` is {value}, with which phpredis encodes what it sends outside of scripts: {effect}"
+            ),
+            remedy: "unset it, or give the queue a Redis connection without it",
+            is_certain: are_delayed_encoded,
+        })
+    }
+
     /// Classes that the app does not have, or that are of another kind.
     fn doubts_of_names(&self, table: &MapTable, classes: &Classes<'_>) -> Vec<Doubt> {
         let Some((kind, name)) = table.kinds().next().filter(|(kind, _)| *kind != "command") else {
@@ -493,6 +516,45 @@ mod tests {
             let found = doubts(&classes, &format!("settings = 'manifest'\n{toml}"));
             let expected = expected.map(|said| said.replace(":2:", ":3:"));
             assert_eq!(found, Vec::from_iter(expected), "{toml}");
+        }
+    }
+
+    #[test]
+    fn an_encoding_of_the_queues_redis_is_doubted_for_that_queue() {
+        let directory = tempfile::tempdir().unwrap();
+        let doubt = |version: &str, connection: &str| {
+            let manifest = serde_json::json!({
+                "artisand": 1, "laravel": version, "generated_at": 1,
+                "config": {
+                    "queue": {"connections": {
+                        "redis": {"driver": "redis", "connection": "queue"},
+                        "plain": {"driver": "redis", "connection": "default"},
+                        "database": {"driver": "database"},
+                    }},
+                    "database": {"redis": {
+                        "client": "phpredis",
+                        "queue": {"options": {"serializer": 1}},
+                        "default": {},
+                    }},
+                },
+                "paths": {"base": directory.path(), "storage": directory.path()},
+                "classes": {},
+            });
+            let file = directory.path().join("artisand.json");
+            std::fs::write(file, manifest.to_string()).unwrap();
+            let env = [("ARTISAND_SETTINGS".to_owned(), "manifest".to_owned())];
+            let config = Config::load(None, Some(directory.path()), env);
+            config.unwrap().doubt_of_encoding(connection)
+        };
+        let old = doubt("12.44.0", "redis").unwrap();
+        let problem = old.to_string();
+        assert!(old.is_certain && problem.contains("delayed jobs"), "{problem}");
+        assert!(problem.contains("serializer` is 1"), "{problem}");
+        let new = doubt("12.45.0", "redis").unwrap();
+        let problem = new.to_string();
+        assert!(!new.is_certain && !problem.contains("delayed"), "{problem}");
+        for connection in ["plain", "database", "none"] {
+            assert_eq!(doubt("12.44.0", connection), None, "{connection}");
         }
     }
 

@@ -5,7 +5,7 @@ use super::waiting::Waiting;
 use std::sync::Arc;
 
 use super::{
-    database, jobs, mappings, outbox, pauses, prefix, redis, retry_after, sentinel, workers,
+    database, doubts, jobs, mappings, outbox, pauses, prefix, redis, retry_after, sentinel, workers,
 };
 use crate::cli::report::Report;
 use crate::cli::{connection, open, output};
@@ -27,6 +27,9 @@ pub(super) async fn check(context: &Context<'_>) -> (Report, bool) {
     let retry_after = settings.retry_after();
     if let Some(retry_after) = retry_after {
         report.extend(retry_after::check(config, name, retry_after));
+    }
+    if let Some(doubt) = config.doubt_of_encoding(name) {
+        doubts::tell(&mut report, &doubt);
     }
     report.extend(pauses::check(config, name, &names, &settings.default_queue).await);
     report.extend(workers::check(&*queue).await);

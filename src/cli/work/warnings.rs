@@ -32,7 +32,8 @@ pub(super) fn warn_of_mappings(config: &Config, plan: &Plan) {
             "no mapping is configured: see [[map]] in artisand.toml; every job is unmapped"
         );
     }
-    for doubt in config.doubts() {
+    let of_queue = config.doubt_of_encoding(&plan.connection);
+    for doubt in config.doubts().into_iter().chain(of_queue) {
         tracing::warn!(target: TARGET, remedy = doubt.remedy, "{doubt}");
     }
 }

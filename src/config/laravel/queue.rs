@@ -142,12 +142,29 @@ impl Laravel {
         })
     }
 
+    /// Path and value of the option with which phpredis encodes what it sends to the Redis of a queue connection,
+    /// but for arguments of scripts; `None` for a connection that is on no Redis.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be told.
+    pub fn queue_encoding(&self, name: &str) -> SettingResult<Option<(String, String)>> {
+        let is_on_redis = self.queue_driver(name)?.as_deref() == Some("redis");
+        if !is_on_redis || self.is_predis()? {
+            return Ok(None);
+        }
+        Ok(self.redis(&self.redis_of_queue(name)?)?.encoded)
+    }
+
+    /// Name of the Redis connection of a queue connection.
+    fn redis_of_queue(&self, name: &str) -> SettingResult<String> {
+        let redis = self.text(&["queue", "connections", name, "connection"])?;
+        Ok(redis.unwrap_or_else(|| "default".into()))
+    }
+
     fn redis_queue(&self, name: &str, prefix: Option<&str>) -> SettingResult<QueuePlace> {
         let of = |key: &'static str| ["queue", "connections", name, key];
-        let redis = self
-            .text(&of("connection"))?
-            .unwrap_or_else(|| "default".into());
-        let redis = self.prefixed_redis(&redis, prefix)?;
+        let redis = self.prefixed_redis(&self.redis_of_queue(name)?, prefix)?;
         let defaults = RedisQueueOptions::default();
         let batch = self.number(&of("migration_batch_size"))?;
         let batch = batch.and_then(|batch| usize::try_from(batch).ok());

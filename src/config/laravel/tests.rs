@@ -249,6 +249,37 @@ fn locks_are_swept_as_often_as_their_store_says() {
 }
 
 #[test]
+fn an_encoding_is_that_of_the_redis_of_the_queue() {
+    #[rustfmt::skip]
+    let rows = [
+        ("phpredis", json!({"serializer": 1}),       Some("serializer")),
+        ("phpredis", json!({"compression": "zstd"}), Some("compression")),
+        ("phpredis", json!({"serializer": 0}),       None),
+        ("phpredis", json!({}),                      None),
+        // It has no such options.
+        ("predis",   json!({"serializer": 1}),       None),
+    ];
+    for (client, options, expected) in rows {
+        let app = laravel(
+            "13.0",
+            json!({
+                "queue": {"connections": {
+                    "redis": {"driver": "redis"}, "database": {"driver": "database"},
+                }},
+                "database": {"redis": {"client": client, "options": options, "default": {}}},
+            }),
+        );
+        let found = app.queue_encoding("redis").unwrap();
+        let path = found.map(|(path, _)| path);
+        let expected = expected.map(|key| format!("database.redis.options.{key}"));
+        assert_eq!(path, expected, "{client} {options}");
+        for other in ["database", "none"] {
+            assert_eq!(app.queue_encoding(other).unwrap(), None, "{other}");
+        }
+    }
+}
+
+#[test]
 fn what_cannot_be_used_is_named() {
     let encoded = json!({
         "cache": {"default": "redis", "stores": {"redis": {"driver": "redis", "connection": "default"}}},
