@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
@@ -10,7 +10,6 @@ use redis::{
     Cmd, FromRedisValue, Pipeline, RedisError, RedisResult, Script, ScriptInvocation, Value,
 };
 use tokio::runtime::Handle;
-use tokio::sync::Mutex;
 
 use super::address::Address;
 use super::endpoint::{Endpoint, Login};
@@ -257,6 +256,9 @@ struct Inner {
     presence: Arc<Presence>,
     /// Where connections are opened, if not where they are needed.
     runtime: OnceLock<Handle>,
+    /// Held while a connection is opened, and only by tasks of that runtime: a handler may block the thread of all
+    /// others, which would keep it then, or be the next to get it.
+    opening: tokio::sync::Mutex<()>,
     current: Mutex<Current>,
 }
 
@@ -272,6 +274,25 @@ struct Current {
     term: u64,
     /// When opening one failed last, and why.
     failed: Option<(Instant, Error)>,
+}
+
+impl Current {
+    fn lent(&self, connection: MultiplexedConnection, asked: Instant) -> Lent {
+        Lent {
+            connection,
+            generation: self.generation,
+            opened: self.opened,
+            master: self.master.clone(),
+            term: self.term,
+            asked,
+        }
+    }
+
+    /// Why opening a connection has failed, if it has since then.
+    fn failed_since(&self, asked: Instant) -> Option<Error> {
+        let failed = self.failed.as_ref().filter(|(at, _)| *at > asked);
+        failed.and_then(|(_, error)| error.again())
+    }
 }
 
 /// A connection in use.
@@ -349,6 +370,7 @@ impl Node {
             prefix: options.prefix.clone(),
             response_timeout: Self::RESPONSE_TIMEOUT,
             runtime: OnceLock::new(),
+            opening: tokio::sync::Mutex::default(),
             current: Mutex::default(),
         })))
     }
@@ -364,6 +386,7 @@ impl Node {
             response_timeout,
             presence: Arc::clone(&self.0.presence),
             runtime: OnceLock::new(),
+            opening: tokio::sync::Mutex::default(),
             current: Mutex::default(),
         }))
     }
@@ -397,57 +420,65 @@ impl Node {
         }
     }
 
-    async fn connect(&self) -> Result<Lent, Error> {
-        let asked = Instant::now();
-        let mut current = self.0.current.lock().await;
-        let is_right = current.term == self.0.presence.term();
-        let connection = match &current.connection {
-            Some(connection) if is_right => connection.clone(),
-            _ => {
-                // Those who waited while it failed get the same error: one after the other they would wait for minutes.
-                let failed = current.failed.as_ref().filter(|(at, _)| *at > asked);
-                if let Some(error) = failed.and_then(|(_, error)| error.again()) {
-                    return Err(error);
-                }
-                match self.open(&mut current).await {
-                    Ok(connection) => connection,
-                    Err(error) => {
-                        let again = error.again();
-                        current.failed = again.map(|error| (Instant::now(), error));
-                        return Err(error);
-                    }
-                }
-            }
-        };
-        Ok(Lent {
-            connection,
-            generation: current.generation,
-            opened: current.opened,
-            master: current.master.clone(),
-            term: current.term,
-            asked,
-        })
+    fn current(&self) -> MutexGuard<'_, Current> {
+        self.0
+            .current
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn open(&self, current: &mut Current) -> Result<MultiplexedConnection, Error> {
-        let opened = match self.0.runtime.get() {
-            None => self.reach().await,
-            Some(runtime) => {
-                let node = self.clone();
-                let opening = runtime.spawn(async move { node.reach().await });
-                // Its only error of its own is the end of the runtime.
-                let ended = opening.await.map_err(std::io::Error::other);
-                ended.unwrap_or_else(|error| Err(self.unreachable(error.into())))
-            }
-        };
-        let (connection, master) = opened?;
-        if let Some((server, term)) = master {
-            (current.master, current.term) = (Some(server), term);
+    /// The connection to the right server, if there is one.
+    fn lend(&self, asked: Instant) -> Option<Lent> {
+        let term = self.0.presence.term();
+        let current = self.current();
+        let is_right = current.term == term;
+        let connection = current.connection.clone().filter(|_| is_right)?;
+        Some(current.lent(connection, asked))
+    }
+
+    async fn connect(&self) -> Result<Lent, Error> {
+        let asked = Instant::now();
+        if let Some(lent) = self.lend(asked) {
+            return Ok(lent);
         }
-        current.generation += 1;
-        current.connection = Some(connection.clone());
-        current.opened = Some(Instant::now());
-        Ok(connection)
+        let Some(runtime) = self.0.runtime.get() else {
+            return self.open(asked).await;
+        };
+        let node = self.clone();
+        let opening = runtime.spawn(async move { node.open(asked).await });
+        // Its only error of its own is the end of the runtime.
+        let ended = opening.await.map_err(std::io::Error::other);
+        ended.unwrap_or_else(|error| Err(self.unreachable(error.into())))
+    }
+
+    /// Opens a connection, unless another caller has done so since `asked`, or has failed to.
+    async fn open(&self, asked: Instant) -> Result<Lent, Error> {
+        let _opening = self.0.opening.lock().await;
+        if let Some(lent) = self.lend(asked) {
+            return Ok(lent);
+        }
+        // Those who waited while it failed get the same error: one after the other they would wait for minutes.
+        let failed = self.current().failed_since(asked);
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let reached = self.reach().await;
+        let mut current = self.current();
+        match reached {
+            Ok((connection, master)) => {
+                if let Some((server, term)) = master {
+                    (current.master, current.term) = (Some(server), term);
+                }
+                current.generation += 1;
+                current.connection = Some(connection.clone());
+                current.opened = Some(Instant::now());
+                Ok(current.lent(connection, asked))
+            }
+            Err(error) => {
+                current.failed = error.again().map(|error| (Instant::now(), error));
+                Err(error)
+            }
+        }
     }
 
     /// A new connection to the server, with its name and term if sentinels have named it. The runtime of the caller
@@ -500,7 +531,7 @@ impl Node {
         let ping = redis::cmd("PING");
         let answer = ping.query_async::<String>(&mut lent.connection);
         let answer = self.answer(answer).await;
-        self.finish(lent, answer.map(|_| ())).await
+        self.finish(lent, answer.map(|_| ()))
     }
 
     /// Waits for a reply.
@@ -517,13 +548,13 @@ impl Node {
         Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into())
     }
 
-    async fn finish<T>(&self, lent: Lent, result: RedisResult<T>) -> Result<T, Error> {
+    fn finish<T>(&self, lent: Lent, result: RedisResult<T>) -> Result<T, Error> {
         let lost = result.as_ref().err().filter(|error| is_lost(error));
         match lost {
             None => self.0.presence.answered(lent.asked),
             Some(error) => {
                 self.0.presence.note_loss(lent.opened, error);
-                let mut current = self.0.current.lock().await;
+                let mut current = self.current();
                 if current.generation == lent.generation {
                     current.connection = None;
                 }
@@ -563,7 +594,7 @@ impl Node {
         let answer = self.answer(call.send(&mut lent.connection));
         if lent.master.is_none() {
             let result = answer.await;
-            return self.finish(lent, result).await;
+            return self.finish(lent, result);
         }
         let result = tokio::select! {
             biased;
@@ -573,7 +604,7 @@ impl Node {
                 Err(std::io::Error::new(std::io::ErrorKind::TimedOut, said).into())
             }
         };
-        self.finish(lent, result).await
+        self.finish(lent, result)
     }
 
     /// Returns when an answer need not be waited for any more: another server is the master, and this one may hang, or
@@ -610,7 +641,7 @@ impl Node {
                 Some(reply) => reply.extract_error(),
                 None => Ok(Value::Nil),
             });
-        self.finish(lent, reply).await
+        self.finish(lent, reply)
     }
 
     /// Makes the text of a script known to the server.
@@ -621,7 +652,7 @@ impl Node {
     pub(super) async fn load(&self, script: &Script) -> Result<(), Error> {
         let mut lent = self.connection().await?;
         let loaded = self.answer(script.load_async(&mut lent.connection)).await;
-        self.finish(lent, loaded.map(drop)).await
+        self.finish(lent, loaded.map(drop))
     }
 
     /// Sends several commands at once, each on its own: others may be served in between.
@@ -701,7 +732,45 @@ pub enum Arg<'a> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpStream};
+
     use super::*;
+
+    /// Answers every command of a connection alike.
+    async fn answer_all(mut connection: TcpStream) {
+        let mut bytes = [0; 1024];
+        while let Ok(read @ 1..) = connection.read(&mut bytes).await {
+            // Each command begins with the number of its words, and no word of these has an asterisk.
+            let commands = String::from_utf8_lossy(&bytes[..read]).matches('*').count();
+            let answers = "+PONG\r\n".repeat(commands);
+            connection.write_all(answers.as_bytes()).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn callers_on_a_blocked_thread_do_not_keep_others_from_a_new_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        // One connection is opened, for all of them.
+        tokio::spawn(async move { answer_all(listener.accept().await.unwrap().0).await });
+        let node = Node::new(&RedisOptions {
+            address: RedisAddress::Tcp("127.0.0.1".into(), port),
+            ..RedisOptions::default()
+        });
+        let node = node.unwrap();
+        node.open_on(&Handle::current());
+        // Both need the connection, and are not polled again: a handler blocks their thread.
+        let mut first = std::pin::pin!(node.ping());
+        let mut second = std::pin::pin!(node.ping());
+        assert!(futures_util::poll!(first.as_mut()).is_pending());
+        assert!(futures_util::poll!(second.as_mut()).is_pending());
+        let third = tokio::time::timeout(Duration::from_secs(20), node.ping());
+        third.await.unwrap().unwrap();
+        // The handler has returned.
+        first.await.unwrap();
+        second.await.unwrap();
+    }
 
     #[test]
     fn urls_say_where_and_as_whom() {
