@@ -272,7 +272,12 @@ impl Cluster {
             // An answer from then, which no call has looked at, says nothing about the master now.
             knocks.retain(|_, (since, _)| now < *since + FORGOTTEN);
             let asked = knocks.entry(master.clone()).or_insert_with(|| {
-                let ping = tokio::spawn(async move { node.ping().await });
+                let ping = async move { node.ping().await };
+                // Callers on other threads wait for it, too.
+                let ping = match self.runtime.get() {
+                    Some(runtime) => runtime.spawn(ping),
+                    None => tokio::spawn(ping),
+                };
                 (now, ping.map(drop).boxed().shared())
             });
             asked.1.clone()

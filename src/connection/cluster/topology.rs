@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use redis::Value;
@@ -25,7 +25,8 @@ pub(super) struct Topology {
     options: RedisOptions,
     map: RwLock<SlotMap>,
     /// Held while the nodes are asked.
-    asking: tokio::sync::Mutex<NodeAnswers>,
+    asking: tokio::sync::Mutex<()>,
+    answers: Mutex<NodeAnswers>,
     /// How often they have been asked, so that several callers ask once.
     rounds: AtomicUsize,
     /// Where to begin with asking: a node that is cut off from the others would answer with old news forever.
@@ -44,6 +45,9 @@ struct NodeAnswers {
 
 /// How long one node may take to tell of the cluster.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a caller waits for another one that asks the nodes. Not forever: a handler may block the thread of that
+/// one, or of one that is the next to ask.
+const TURN: Duration = Duration::from_secs(6);
 /// How long a node that did not answer is asked last. Not forever: the one that is left may be cut off from the others.
 const ASKED_LAST: Duration = Duration::from_secs(10);
 
@@ -55,6 +59,7 @@ impl Topology {
             options,
             map: RwLock::default(),
             asking: tokio::sync::Mutex::default(),
+            answers: Mutex::default(),
             rounds: AtomicUsize::new(0),
             turn: AtomicUsize::new(0),
             connections: Mutex::default(),
@@ -114,30 +119,40 @@ impl Topology {
     /// What is known stays as it is.
     pub(super) async fn refresh(&self) -> Result<(), Error> {
         let before = self.rounds.load(Ordering::Relaxed);
-        let mut last = self.asking.lock().await;
+        let _asking = tokio::time::timeout(TURN, self.asking.lock()).await;
         if self.rounds.load(Ordering::Relaxed) != before {
             // Another caller has just asked.
-            let answer = last.has_answer.then_some(());
+            let answer = self.answers().has_answer.then_some(());
             return answer.ok_or_else(|| self.no_nodes());
         }
-        let asked = self.ask_all(&mut last.silent).await;
-        last.has_answer = asked.is_ok();
+        let asked = self.ask_all().await;
+        self.answers().has_answer = asked.is_ok();
         self.rounds.fetch_add(1, Ordering::Relaxed);
         asked
     }
 
-    async fn ask_all(&self, silent: &mut HashMap<Address, Instant>) -> Result<(), Error> {
-        let mut nodes: Vec<Address> = self.masters();
+    fn answers(&self) -> MutexGuard<'_, NodeAnswers> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All nodes that are known, in the order in which they are to be asked.
+    fn nodes_in_turn(&self) -> Vec<Address> {
+        let mut nodes = self.masters();
         nodes.extend(self.seeds.iter().cloned());
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        silent.retain(|_, asked| asked.elapsed() < ASKED_LAST);
+        let mut answers = self.answers();
+        (answers.silent).retain(|_, asked| asked.elapsed() < ASKED_LAST);
+        in_turn(nodes, turn, &answers.silent)
+    }
+
+    async fn ask_all(&self) -> Result<(), Error> {
         let mut problem = None;
-        for node in in_turn(nodes, turn, silent) {
+        for node in self.nodes_in_turn() {
             // Before: a caller that is dropped meanwhile has had no answer either.
-            silent.insert(node.clone(), Instant::now());
+            (self.answers().silent).insert(node.clone(), Instant::now());
             match self.ask(&node).await {
                 Ok(map) => {
-                    silent.remove(&node);
+                    self.answers().silent.remove(&node);
                     self.put(map);
                     return Ok(());
                 }
@@ -208,6 +223,20 @@ fn in_turn(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// In paused time, so whatever is waited for takes too long.
+    #[tokio::test(start_paused = true)]
+    async fn a_caller_on_a_blocked_thread_does_not_keep_others_from_asking() {
+        // A node that does not answer.
+        let node = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let seed = Address::new("127.0.0.1", node.local_addr().unwrap().port());
+        let topology = Topology::new(vec![seed], false, RedisOptions::default());
+        // It is not polled again: a handler blocks its thread.
+        let mut blocked = std::pin::pin!(topology.refresh());
+        assert!(futures_util::poll!(blocked.as_mut()).is_pending());
+        let other = tokio::time::timeout(Duration::from_secs(3600), topology.refresh());
+        assert!(other.await.unwrap().is_err());
+    }
 
     #[test]
     fn each_node_has_its_turn_and_silent_ones_come_last() {
