@@ -41,3 +41,10 @@ pub enum Error {
         key: String,
     },
 }
+
+impl Error {
+    /// True if the request may still be on its way to the server, and come behind later ones.
+    pub(crate) fn may_come_late(&self) -> bool {
+        matches!(self, Self::Server { source, .. } if source.is_of_unknown_outcome())
+    }
+}

@@ -62,7 +62,8 @@ const FREEING: Duration = Duration::from_secs(3);
 const FIRST_RETRY: Duration = Duration::from_millis(200);
 /// Longest wait between two tries.
 const LAST_RETRY: Duration = Duration::from_secs(5);
-/// How long to try to free a lock that may not be taken at all: while its store is away, each job leaves one.
+/// How long to try to free a lock that may not be taken at all: while its store is away, each job leaves one. The
+/// system may go on sending what was written to a lost connection, but not for that long.
 const TRY_FREEING: Duration = Duration::from_secs(300);
 
 impl fmt::Debug for HeldLocks {
@@ -144,9 +145,12 @@ impl HeldLocks {
         let (tell, taken) = oneshot::channel();
         let inner = Arc::clone(&self.0);
         let keeping = async move {
-            keep(&lock, ttl, tell, &keeper.ended).await;
+            let comes_until = keep(&lock, ttl, tell, &keeper.ended).await;
             inner.keepers().remove(&number);
             keeper.done.cancel();
+            if let Some(until) = comes_until {
+                free_late(&lock, until).await;
+            }
         };
         match self.0.runtime.get() {
             Some(runtime) => runtime.spawn(keeping),
@@ -205,34 +209,36 @@ impl Holds {
     }
 }
 
-/// Takes a lock, reports whether that worked, renews it until `ended` is cancelled, then frees it.
+/// Takes a lock, reports whether that worked, renews it until `ended` is cancelled, then frees it. Returns until when
+/// the request for it may still come to the store, if that is possible.
 async fn keep(
     lock: &Lock,
     ttl: Duration,
     tell: oneshot::Sender<Result<bool, Error>>,
     ended: &CancellationToken,
-) {
+) -> Option<Instant> {
     let taken = lock.acquire().await;
     if taken.is_err() {
         // The lock may be taken: maybe only the answer was lost.
         ended.cancel();
     }
     let (is_ours, is_sure) = (!matches!(taken, Ok(false)), taken.is_ok());
+    let may_come = (taken.as_ref()).is_err_and(Error::may_come_late);
     // The receiver may be dropped; then `ended` is cancelled.
     let _ = tell.send(taken);
-    if !is_ours {
-        return;
+    if !is_ours || renew(lock, ttl, ended).await {
+        return None;
     }
-    let is_lost = renew(lock, ttl, ended).await;
-    if !is_lost {
-        let lives = if ttl.is_zero() { Duration::MAX } else { ttl };
-        let tries_for = if is_sure {
-            lives
-        } else {
-            lives.min(TRY_FREEING)
-        };
-        free(lock, tries_for).await;
-    }
+    let lives = if ttl.is_zero() { Duration::MAX } else { ttl };
+    let tries_for = if is_sure {
+        lives
+    } else {
+        lives.min(TRY_FREEING)
+    };
+    // None if that is for ever.
+    let until = Instant::now().checked_add(tries_for);
+    let was_there = free(lock, until).await;
+    until.filter(|_| may_come && !was_there)
 }
 
 /// Renews a lock that expires until `ended` is cancelled; true if the lock was lost before.
@@ -270,20 +276,18 @@ async fn renew(lock: &Lock, ttl: Duration, ended: &CancellationToken) -> bool {
     }
 }
 
-/// Frees a lock; retries while the lock may still exist.
-async fn free(lock: &Lock, tries_for: Duration) {
-    // None if that is for ever.
-    let until = Instant::now().checked_add(tries_for);
+/// Frees a lock; retries while the lock may still exist. False if it was not there.
+async fn free(lock: &Lock, until: Option<Instant>) -> bool {
     let mut wait = FIRST_RETRY;
     loop {
         let error = match lock.release().await {
-            Ok(true) => return,
+            Ok(true) => return true,
             Ok(false) => {
                 tracing::debug!(
                     lock = lock.name(),
                     "the lock of a job was gone when the job ended"
                 );
-                return;
+                return false;
             }
             Err(error) => with_causes(&error),
         };
@@ -293,7 +297,7 @@ async fn free(lock: &Lock, tries_for: Duration) {
                 error,
                 "could not free the lock of a job: it stays until it expires or is deleted"
             );
-            return;
+            return true;
         }
         if wait == FIRST_RETRY {
             tracing::warn!(
@@ -304,6 +308,23 @@ async fn free(lock: &Lock, tries_for: Duration) {
         }
         tokio::time::sleep(wait).await;
         wait = (wait * 2).min(LAST_RETRY);
+    }
+}
+
+/// Frees a lock once it is taken by a request that got no answer and whose connection is lost. Neither the job nor the
+/// end of the process waits for that.
+async fn free_late(lock: &Lock, until: Instant) {
+    let mut wait = FIRST_RETRY;
+    while Instant::now() < until {
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(LAST_RETRY);
+        if matches!(lock.release().await, Ok(true)) {
+            tracing::info!(
+                lock = lock.name(),
+                "the lock of a job was taken long after it was asked for, and is free again"
+            );
+            return;
+        }
     }
 }
 

@@ -28,6 +28,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::harness::process::eventually;
+use crate::harness::proxy::{Mode, Proxy};
 use crate::harness::redis::RedisServer;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -59,9 +60,9 @@ struct Store {
     services: Services,
 }
 
-fn open(server: &RedisServer) -> Redis {
+fn open(port: u16) -> Redis {
     let options = RedisOptions {
-        address: RedisAddress::Tcp("127.0.0.1".into(), server.port()),
+        address: RedisAddress::Tcp("127.0.0.1".into(), port),
         ..RedisOptions::default()
     };
     Redis::new(&options).unwrap()
@@ -70,7 +71,13 @@ fn open(server: &RedisServer) -> Redis {
 impl Store {
     fn start() -> Self {
         let server = RedisServer::start();
-        let redis = open(&server);
+        let port = server.port();
+        Self::reached_by(port, server)
+    }
+
+    /// The stores on a server that is reached by this port.
+    fn reached_by(port: u16, server: RedisServer) -> Self {
+        let redis = open(port);
         let store = RedisStore::new(redis.clone(), redis.clone(), "p:");
         let mut services = Services::default();
         services.middleware.cache = Some(Cache::redis(store));
@@ -455,6 +462,35 @@ async fn a_lock_that_could_not_be_freed_is_freed_when_the_store_is_back() {
     .unwrap();
 }
 
+/// The request for the lock is held up on its way, and its connection is lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_is_taken_after_its_job_has_ended_is_freed() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let store = Store::reached_by(proxy.port, server);
+    let cache = store.services.middleware.cache.clone().unwrap();
+    // It opens the connection, so that the next request is that for the lock.
+    cache.get("k").await.unwrap();
+    proxy.set(Mode::Late);
+    let handler = handler::function(|_: IgnoredAny, _: JobContext| {
+        std::future::ready(Ok::<(), BoxError>(()))
+    });
+    let handler = handler.with_middleware(overlap());
+    run(&store.services, handler, &[payload(1, &[])]).await;
+    assert!(store.keys().is_empty(), "{:?}", store.keys());
+    assert!(store.services.middleware.held.is_empty());
+    proxy.set(Mode::Pass);
+    tokio::task::spawn_blocking(move || {
+        eventually("the lock was taken, and is free", SOON, || {
+            let stats: String = store.server.query(&[b"INFO", b"commandstats"]);
+            let was_taken = stats.contains("cmdstat_set:");
+            (was_taken && store.keys().is_empty()).then_some(())
+        });
+    })
+    .await
+    .unwrap();
+}
+
 #[tokio::test]
 async fn exceptions_and_panics_are_throttled_alike() {
     let store = Store::start();
@@ -477,7 +513,7 @@ async fn exceptions_and_panics_are_throttled_alike() {
     services
         .middleware
         .redis
-        .insert("counters".into(), Ok(open(&other)));
+        .insert("counters".into(), Ok(open(other.port())));
     services
         .middleware
         .redis

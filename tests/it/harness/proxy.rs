@@ -2,7 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 /// What a proxy does with the bytes of its connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +12,10 @@ pub(crate) enum Mode {
     Stall,
     /// Requests go to the server. The first reply is lost, and its connection with it.
     LoseReplies,
+    /// The connection of the next request is cut at once, the request itself goes to the server when the mode changes.
+    Late,
+    /// The same once that request has come: all others pass.
+    Held,
     /// Connections are cut, new ones at once.
     Cut,
 }
@@ -75,13 +79,23 @@ impl State {
         std::thread::spawn(move || answering.pass(from_server, to_client, true));
     }
 
+    /// Waits as long as the mode is this one.
+    fn wait_while<'a>(&self, mode: MutexGuard<'a, Mode>, this: Mode) -> MutexGuard<'a, Mode> {
+        let waiting = self.changed.wait_while(mode, |mode| *mode == this);
+        waiting.unwrap()
+    }
+
     fn pass(&self, mut from: TcpStream, mut to: TcpStream, are_replies: bool) {
         let mut bytes = vec![0; 1 << 16];
         while let Ok(length @ 1..) = from.read(&mut bytes) {
             let mode = {
-                let mode = self.mode.lock().unwrap();
-                let passing = self.changed.wait_while(mode, |mode| *mode == Mode::Stall);
-                *passing.unwrap()
+                let mut mode = self.wait_while(self.mode.lock().unwrap(), Mode::Stall);
+                if *mode == Mode::Late && !are_replies {
+                    *mode = Mode::Held;
+                    let _ = from.shutdown(Shutdown::Both);
+                    mode = self.wait_while(mode, Mode::Held);
+                }
+                *mode
             };
             let is_lost = mode == Mode::Cut || (mode == Mode::LoseReplies && are_replies);
             if is_lost || to.write_all(&bytes[..length]).is_err() {
