@@ -288,8 +288,10 @@ impl DatabaseStore {
         if self.locks.execute(&insert, &params).await? == 1 {
             return Ok(true);
         }
+        // An owner that takes its lock again never shortens it: this request may come long after the lock was extended.
         let update = format!(
-            "update {} set \"owner\" = ?, \"expiration\" = ? where \"key\" = ? and (\"owner\" = ? or \"expiration\" <= ?)",
+            "update {} set \"owner\" = ?, \"expiration\" = ? \
+             where \"key\" = ? and ((\"owner\" = ? and \"expiration\" <= ?) or \"expiration\" <= ?)",
             self.lock_table
         );
         let params = [
@@ -297,6 +299,7 @@ impl DatabaseStore {
             expiration.into(),
             (&key).into(),
             owner.into(),
+            expiration.into(),
             now.into(),
         ];
         Ok(self.locks.execute(&update, &params).await? > 0)
@@ -433,6 +436,32 @@ mod tests {
         assert!(taking.await.unwrap().unwrap());
         let owner = store(&other, None).owner("a").await.unwrap();
         assert_eq!(owner.as_deref(), Some("me"));
+    }
+
+    #[tokio::test]
+    async fn an_owner_that_takes_its_lock_again_does_not_shorten_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = with_table(&directory.path().join("database.sqlite")).await;
+        let store = store(&database, None);
+        #[rustfmt::skip]
+        let rows = [
+            // owner, seconds => whether it is taken, when it ends
+            ("me", 500, true, 1500),
+            ("me", 60, false, 1500),
+            ("me", 900, true, 1900),
+            ("other", 9000, false, 1900),
+        ];
+        for (owner, seconds, is_taken, end) in rows {
+            let taken = store.acquire("a", owner, Duration::from_secs(seconds));
+            assert_eq!(taken.await.unwrap(), is_taken, "{owner} {seconds}");
+            let rows = database.rows("select expiration from cache_locks", &[]);
+            assert_eq!(
+                rows.await.unwrap()[0].int(0),
+                Some(end),
+                "{owner} {seconds}"
+            );
+            assert_eq!(store.owner("a").await.unwrap().as_deref(), Some("me"));
+        }
     }
 
     #[tokio::test]

@@ -15,7 +15,7 @@
 //! * A payload is pushed to another Redis once: that Redis remembers the push. For a connection that tries several in
 //!   order, the record is first replaced by one that names one of them.
 //! * The lock of the next job of a chain is taken under the owner named in the record, after the locks that are to
-//!   be freed.
+//!   be freed; at first for a minute, and for its lifetime only under a lease that has lasted beyond the answer.
 //!
 //! An end that makes a batch's callbacks due is not counted here. PHP counts it when it runs a closure, which is
 //! pushed in one step with removing the record.

@@ -6,11 +6,15 @@ use tokio::time::Instant;
 
 use super::follow_ups::{FollowUpRelay, Logged, PAGE, Problem, Pushing};
 use super::lease::FencingToken;
+use crate::cache::Lock;
 use crate::outbox::follow_up::{FollowUp, LockRequest, RemotePush, random_token};
 use crate::payload::{FailedJob, Payload};
 use crate::queue::{Ability, Effect, Error, Once, Push, Queue, QueueName, Spool};
 use crate::shown::with_causes;
 use crate::time::UnixSeconds;
+
+/// What is done, for messages.
+const TAKE: &str = "take a lock";
 
 /// Whether the server will never take the job.
 fn is_refused_for_ever(error: &Error) -> bool {
@@ -23,6 +27,13 @@ const REMEMBERED: Duration = Duration::from_secs(86_400);
 /// How long another list may take to free a lock that a job of this one needs. If the worker of that queue has died,
 /// its lease ends after 10 seconds, and other workers look at the list every 30 seconds; a failover takes 15 or so.
 pub(super) const UNTIL_FREED: Duration = Duration::from_secs(60);
+
+/// How long a lock lives at first.
+///
+/// The request for it may be held up on its way until another worker has pushed the job, and the job has run: nothing
+/// would free a lock that is taken then. It gets its real lifetime once its worker has the answer and still has the
+/// lease, as no other worker can have pushed the job before.
+const AT_FIRST: Duration = Duration::from_secs(60);
 
 /// How far a list is searched for a record that frees a lock.
 const MOST_LOOKED_AT: usize = 10_000;
@@ -70,21 +81,10 @@ impl FollowUpRelay {
                 return Ok(Pushing::Pushed);
             }
         }
-        if let Some(lock) = &push.lock {
-            if !hold.lasts().await {
-                return Ok(Pushing::Lost);
-            }
-            if !self.take(lock).await? {
-                if self.may_be_freed(push, said) || self.is_to_be_freed(hold, lock).await? {
-                    return Ok(Pushing::Waits);
-                }
-                tracing::info!(
-                    lock = lock.name,
-                    "a chain ends: its next job is unique, and another one is queued"
-                );
-                return Ok(Pushing::Pushed);
-            }
-            said.refused.remove(&push.id);
+        if let Some(lock) = &push.lock
+            && let Some(instead) = self.lock(hold, push, lock, said).await?
+        {
+            return Ok(instead);
         }
         let payload = push.payload();
         let payload = payload.ok_or_else(|| problem("its record has no payload".to_owned()))?;
@@ -125,6 +125,42 @@ impl FollowUpRelay {
         }
     }
 
+    /// Takes the lock of a job; what becomes of the push if that is not possible.
+    async fn lock(
+        &self,
+        hold: &FencingToken,
+        push: &RemotePush,
+        lock: &LockRequest,
+        said: &mut Logged,
+    ) -> Result<Option<Pushing>, Problem> {
+        if !hold.lasts().await {
+            return Ok(Some(Pushing::Lost));
+        }
+        let lives = crate::time::seconds(lock.seconds);
+        let at_first = match lock.seconds {
+            0 => AT_FIRST,
+            _ => lives.min(AT_FIRST),
+        };
+        if !self.take(lock, at_first).await? {
+            if self.may_be_freed(push, said) || self.is_to_be_freed(hold, lock).await? {
+                return Ok(Some(Pushing::Waits));
+            }
+            tracing::info!(
+                lock = lock.name,
+                "a chain ends: its next job is unique, and another one is queued"
+            );
+            return Ok(Some(Pushing::Pushed));
+        }
+        said.refused.remove(&push.id);
+        if !hold.lasts().await {
+            return Ok(Some(Pushing::Lost));
+        }
+        let is_kept = self.handle(lock, lives)?.refresh().await;
+        let is_kept = is_kept.map_err(|error| (TAKE, with_causes(&error)))?;
+        // It may have run out, or another worker has pushed the job meanwhile.
+        Ok((!is_kept).then_some(Pushing::Waits))
+    }
+
     /// Whether a record further on in the list frees this lock. Of the records that are read together, those come
     /// first.
     async fn is_to_be_freed(
@@ -134,7 +170,7 @@ impl FollowUpRelay {
     ) -> Result<bool, Problem> {
         for from in (0..MOST_LOOKED_AT).step_by(PAGE) {
             let records = hold.ledger().read(Spool::FollowUps, from, PAGE).await;
-            let records = records.map_err(|error| ("take a lock", with_causes(&error)))?;
+            let records = records.map_err(|error| (TAKE, with_causes(&error)))?;
             if records.is_empty() {
                 break;
             }
@@ -197,13 +233,16 @@ impl FollowUpRelay {
         queues.map(|queues| &**queues).map_err(problem)
     }
 
-    /// Takes a lock; true also if this owner already holds it.
-    async fn take(&self, lock: &LockRequest) -> Result<bool, Problem> {
-        let what = "take a lock";
-        let cache = self.cache(&lock.store, what)?;
-        let failed = |error: crate::cache::Error| (what, with_causes(&error));
-        let ttl = crate::time::seconds(lock.seconds);
-        let handle = cache.lock(&*lock.name, &*lock.owner, ttl);
+    /// The lock with this lifetime; zero for as long as the store keeps such locks.
+    fn handle(&self, lock: &LockRequest, lives: Duration) -> Result<Lock, Problem> {
+        let cache = self.cache(&lock.store, TAKE)?;
+        Ok(cache.lock(&*lock.name, &*lock.owner, lives))
+    }
+
+    /// Takes a lock for this long; true also if this owner already holds it.
+    async fn take(&self, lock: &LockRequest, lives: Duration) -> Result<bool, Problem> {
+        let failed = |error: crate::cache::Error| (TAKE, with_causes(&error));
+        let handle = self.handle(lock, lives)?;
         if handle.acquire().await.map_err(failed)? {
             return Ok(true);
         }

@@ -1,4 +1,4 @@
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 use super::*;
 use crate::cache::{FileStore, FileStoreOptions, Stores};
@@ -12,6 +12,7 @@ use crate::queue::faulty::{Fault, Server, push_of};
 use crate::queue::{
     Ability, Connections, Destination, FailoverQueue, Inner, MemoryQueue, Once, Place,
 };
+use crate::time::UnixSeconds;
 
 pub(in crate::outbox) fn follower(
     queue: &Arc<MemoryQueue>,
@@ -33,23 +34,34 @@ pub(in crate::outbox) fn follower(
     }
 }
 
-/// A store of locks in this directory, and services that call it `files`.
-fn with_files(directory: &std::path::Path) -> (Cache, Services) {
+/// A store of locks in this directory.
+fn files(directory: &std::path::Path, clock: Clock) -> Cache {
     let options = FileStoreOptions {
         directory: directory.to_owned(),
         lock_directory: directory.to_owned(),
         permission: None,
         separate_locks: true,
     };
-    let cache = Cache::file(FileStore::new(options, Clock::System));
-    let of_stores = cache.clone();
+    Cache::file(FileStore::new(options, clock))
+}
+
+/// Services that call this store `files`; `opened` is called when it is first needed.
+fn with_cache(cache: &Cache, opened: impl Fn() + Send + Sync + 'static) -> Services {
+    let cache = cache.clone();
     let stores = Stores::new("files", move |_: &str| {
-        Ok::<_, std::convert::Infallible>(of_stores.clone())
+        opened();
+        Ok::<_, std::convert::Infallible>(cache.clone())
     });
-    let services = Services {
+    Services {
         stores: Some(stores),
         ..Services::default()
-    };
+    }
+}
+
+/// A store of locks in this directory, and services that call it `files`.
+fn with_files(directory: &std::path::Path) -> (Cache, Services) {
+    let cache = files(directory, Clock::System);
+    let services = with_cache(&cache, || {});
     (cache, services)
 }
 
@@ -887,7 +899,7 @@ async fn a_job_that_its_server_will_never_take_becomes_a_failed_job_and_its_lock
     );
     let (relay, _) = telling(&queue, with_other(&server, services));
     let relay = FollowUpRelay {
-        clock: Clock::Fixed(crate::time::UnixSeconds(1_800_000_000)),
+        clock: Clock::Fixed(UnixSeconds(1_800_000_000)),
         ..relay
     };
     assert_eq!(
@@ -973,6 +985,89 @@ async fn without_the_lease_no_lock_is_taken_and_no_record_removed() {
         (1, None)
     );
     assert_eq!(queue.sizes(&"default".into()).await.unwrap().pending, 0);
+}
+
+/// The second in which locks are taken, for the tests of their lifetimes.
+const TAKEN: i64 = 1_800_000_000;
+
+/// Who holds the lock `step` in this directory, this many seconds after it was taken.
+async fn holder_after(directory: &std::path::Path, seconds: i64) -> Option<String> {
+    let now = Clock::Fixed(UnixSeconds(TAKEN + seconds));
+    let lock = files(directory, now).lock("step", "", Duration::ZERO);
+    lock.current_owner().await.unwrap()
+}
+
+/// A push that takes the lock `step` for this many seconds.
+fn locked_for(seconds: u64) -> FollowUp {
+    let lock = LockRequest {
+        seconds,
+        ..lock_of("step")
+    };
+    FollowUp::Push(RemotePush {
+        lock: Some(lock),
+        ..to_default("a")
+    })
+}
+
+/// The request for the lock comes to its store when another worker has long taken the lease, pushed the job, and the
+/// job has run.
+#[tokio::test]
+async fn a_lock_that_is_taken_too_late_is_free_after_a_minute() {
+    for seconds in [0, 3600] {
+        let directory = tempfile::tempdir().unwrap();
+        let queue = Arc::new(MemoryQueue::new(None));
+        note(&queue, &locked_for(seconds));
+        let holder = Arc::<OnceLock<String>>::default();
+        let loses_the_lease = {
+            let (queue, holder) = (Arc::clone(&queue), Arc::clone(&holder));
+            move || drop(queue.unlease(Spool::FollowUps, holder.get().unwrap()))
+        };
+        let now = Clock::Fixed(UnixSeconds(TAKEN));
+        let cache = files(directory.path(), now);
+        let (relay, _) = telling(&queue, with_cache(&cache, loses_the_lease));
+        let lease = Lease::take(&relay.ledger, Spool::FollowUps, &relay.progress).await;
+        let mut lease = lease.unwrap();
+        holder.set(lease.holder().to_owned()).unwrap();
+        let mut state = ListState::default();
+        let drained = relay.drain_leased(&mut lease, &mut state).await;
+        assert_eq!(drained, DrainStatus::Later);
+        let holders = [
+            holder_after(directory.path(), 59).await,
+            holder_after(directory.path(), 60).await,
+        ];
+        assert_eq!(holders, [Some("me".to_owned()), None], "{seconds}");
+        assert_eq!(queue.sizes(&"default".into()).await.unwrap().pending, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_lock_lives_as_long_as_its_record_says_once_the_job_is_pushed() {
+    const CENTURY: i64 = 3_153_600_000;
+    // A worker may have taken the lock and died, a while ago.
+    for is_taken in [false, true] {
+        for (seconds, lives) in [(0, None), (3600, Some(3600)), (30, Some(30))] {
+            let directory = tempfile::tempdir().unwrap();
+            let now = Clock::Fixed(UnixSeconds(TAKEN));
+            let cache = files(directory.path(), now);
+            if is_taken {
+                let before = cache.lock("step", "me", Duration::from_secs(10));
+                assert!(before.acquire().await.unwrap());
+            }
+            let queue = Arc::new(MemoryQueue::new(None));
+            note(&queue, &locked_for(seconds));
+            let (relay, _) = telling(&queue, with_cache(&cache, || {}));
+            let drained = relay.drain(&relay.ledger, &mut ListState::default()).await;
+            assert_eq!(drained, DrainStatus::All);
+            assert_eq!(queue.sizes(&"default".into()).await.unwrap().pending, 1);
+            let last = lives.map_or(CENTURY, |lives| lives - 1);
+            let holder = holder_after(directory.path(), last).await;
+            assert_eq!(holder.as_deref(), Some("me"), "{seconds}, {is_taken}");
+            if let Some(lives) = lives {
+                let holder = holder_after(directory.path(), lives).await;
+                assert_eq!(holder, None, "{seconds}, {is_taken}");
+            }
+        }
+    }
 }
 
 #[test]
