@@ -12,6 +12,7 @@ use super::{failed, open, output, record_for_horizon};
 use crate::config::{self, Config, Laravel, QueuePlace, php};
 use crate::failed::{FailedJobs, StoredJob};
 use crate::horizon::Horizon;
+use crate::outbox::before_retry;
 use crate::payload::{self, Data, Payload};
 use crate::queue::{Driver, Error, QueueName};
 use crate::time::{Clock, Micros};
@@ -89,7 +90,7 @@ impl<'a> Retrying<'a> {
     ///
     /// # Errors
     ///
-    /// The store cannot be read, or the job's connection not be opened: it stays a failed job.
+    /// The store cannot be read, or the job's connection not be opened or its spool not be read: it stays a failed job.
     pub(super) async fn retry(&mut self, id: &str) -> anyhow::Result<Option<Retried>> {
         let Some(job) = self.store.find(id).await? else {
             return Ok(Some(Retried::Unknown));
@@ -124,7 +125,7 @@ impl<'a> Retrying<'a> {
         Ok(Some(retried))
     }
 
-    /// Pushes a job, and then removes its record.
+    /// Pushes a job, and then removes its record; before that, what a killed worker has left of it in the spool.
     async fn push(&mut self, job: &StoredJob, payload: Vec<u8>) -> anyhow::Result<Retried> {
         let id = &job.id;
         if let Err(error) = self.connect(job).await {
@@ -137,11 +138,17 @@ impl<'a> Retrying<'a> {
             );
             return Ok(stays(text));
         }
-        let started = Instant::now();
+        let connection = Arc::clone(&self.connections[&job.connection]);
         let queue = QueueName::from(job.queue.as_str());
-        let pushed = self.connections[&job.connection]
-            .push(&queue, &[payload])
-            .await;
+        let ledger = connection.part(&queue);
+        let ledger = ledger.unwrap_or_else(|| Arc::clone(&connection) as _);
+        if !before_retry::take_out(&ledger, &self.store, job, Clock::System).await? {
+            return Ok(stays(format!(
+                "Job [{id}] is still being recorded by a worker: retry it in a moment"
+            )));
+        }
+        let started = Instant::now();
+        let pushed = connection.push(&queue, &[payload]).await;
         let took = started.elapsed();
         if let Err(error) = pushed {
             return Ok(Retried::Refused(took, error));

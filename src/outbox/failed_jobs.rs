@@ -18,7 +18,7 @@ use crate::outbox::parts::{Part, Parts, worst};
 use crate::outbox::{OnRefusal, despite_panics};
 use crate::queue::{Ledger, QueueName, Spool};
 use crate::shown::with_causes;
-use crate::time::Clock;
+use crate::time::{Clock, UnixSeconds};
 
 /// What the task needs.
 pub(crate) struct FailedJobRelay {
@@ -68,7 +68,7 @@ impl Logged {
 }
 
 /// Number of records read at once.
-const PAGE: usize = 100;
+pub(super) const PAGE: usize = 100;
 /// Number of refusals in a pass after which the store gets a rest.
 const MOST_REFUSALS: usize = 20;
 /// How often the spool is checked without a notification: another process may have died.
@@ -308,22 +308,31 @@ impl FailedJobRelay {
                 return Ok(false);
             }
         };
-        let age = self.clock.now().0.saturating_sub(job.failed_at);
-        match self.store.record(&job).await? {
-            Recorded::New => Ok(true),
-            Recorded::Already => Ok(age >= SAME_AFTER),
-            Recorded::Occupied if age >= REPLACE_AFTER => {
-                if self.store.replace(&job).await? == Recorded::Occupied {
-                    return Ok(false);
-                }
-                tracing::warn!(
-                    job.uuid = job.uuid,
-                    "a job failed again while its earlier failure was still stored; the later one stands there now"
-                );
-                Ok(true)
+        bring(&self.store, &job, self.clock.now()).await
+    }
+}
+
+/// Brings a job to the store; false if its record has to wait.
+pub(super) async fn bring(
+    store: &FailedJobs,
+    job: &FailedJob,
+    now: UnixSeconds,
+) -> Result<bool, crate::failed::Error> {
+    let age = now.0.saturating_sub(job.failed_at);
+    match store.record(job).await? {
+        Recorded::New => Ok(true),
+        Recorded::Already => Ok(age >= SAME_AFTER),
+        Recorded::Occupied if age >= REPLACE_AFTER => {
+            if store.replace(job).await? == Recorded::Occupied {
+                return Ok(false);
             }
-            Recorded::Occupied => Ok(false),
+            tracing::warn!(
+                job.uuid = job.uuid,
+                "a job failed again while its earlier failure was still stored; the later one stands there now"
+            );
+            Ok(true)
         }
+        Recorded::Occupied => Ok(false),
     }
 }
 
@@ -346,7 +355,6 @@ mod tests {
     use super::*;
     use crate::failed::{FileFailedJobs, FileLock, Unlock};
     use crate::queue::MemoryQueue;
-    use crate::time::UnixSeconds;
 
     const NOW: i64 = 1_800_000_000;
 

@@ -5,6 +5,8 @@
 //! that free locks, and removes each record once it is done. Records that a worker leaves are carried out by the next
 //! one.
 
+#[cfg(feature = "cli")]
+pub(crate) mod before_retry;
 mod count;
 pub(crate) mod failed_jobs;
 pub(crate) mod follow_up;

@@ -448,6 +448,31 @@ fn a_job_whose_record_cannot_be_deleted_is_told_as_pushed() {
     assert_eq!(pushed, 1, "the record of the next one would stay, too");
 }
 
+/// A worker was killed when it had written the row of a failed job, and before it removed the record.
+#[test]
+fn the_record_of_a_job_that_is_retried_does_not_come_back() {
+    let redis = RedisServer::start();
+    let app = App::new(redis.port(), "13.31.0");
+    let (text, other) = (payload(None), payload(Some(9_999_999_999)));
+    app.fail(&[("a", "redis", &text, LONG_AGO)]);
+    let spool = format!("{PREFIX}artisand:failed-spool");
+    for (uuid, payload) in [("a", &text), ("b", &other)] {
+        let record = json!({
+            "uuid": uuid, "connection": "redis", "queue": "default",
+            "payload": payload, "exception": "E", "failed_at": LONG_AGO,
+        });
+        redis.query::<i64>(&[b"RPUSH", spool.as_bytes(), record.to_string().as_bytes()]);
+    }
+    let lease = format!("{spool}:lease");
+    redis.query::<()>(&[b"SET", lease.as_bytes(), b"killed", b"PX", b"500"]);
+    let said = app.run(&["queue:retry", "a"]);
+    assert!(said.contains("  a ... [runtime] DONE\n"), "{said}");
+    assert!(app.failed().is_empty(), "{said}");
+    let pushed = redis.length(&format!("{PREFIX}queues:default"));
+    let left = redis.length(&spool);
+    assert_eq!((pushed, left), (1, 1), "{}", redis.state());
+}
+
 /// Where the lock on the file of failed jobs is (Laravel 12.36 and later).
 const LOCK: &str = "storage/framework/cache/data/0a/c9/0ac92417880b9c60632778b92a4f206ab66ac2c0";
 
