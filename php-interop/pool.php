@@ -1086,12 +1086,22 @@ function define_classes()
             return $this->decoded ?: parent::payload();
         }
 
+        /** The key of the queue's list. On a cluster, `getQueue()` of Laravel 13.5 and later gives another one. */
+        private function listKey()
+        {
+            $key = function ($queue) {
+                return method_exists($this, 'getQueueRedisKey') ? $this->getQueueRedisKey($queue) : $this->getQueue($queue);
+            };
+
+            return $key->call($this->redis, $this->queue);
+        }
+
         /** Renews the reservation for the time of one end; false if it is gone, null if Redis does not answer. */
         protected function renew()
         {
             $script = "local ends = redis.call('zscore', KEYS[1], ARGV[1]) if not ends then return 0 end "
                 ."if tonumber(ends) < tonumber(ARGV[2]) then redis.call('zadd', KEYS[1], ARGV[2], ARGV[1]) end return 1";
-            $reserved = $this->redis->getQueue($this->queue).':reserved';
+            $reserved = $this->listKey().':reserved';
             try {
                 return (bool) $this->redis->getConnection()->eval($script, 1, $reserved, $this->reserved, time() + 10);
             } catch (\Throwable $problem) {
@@ -1107,8 +1117,8 @@ function define_classes()
             $script = "if not redis.call('zscore', KEYS[2], ARGV[1]) then return 0 end "
                 ."if ARGV[2] ~= '' then redis.call('zadd', KEYS[1], ARGV[2], ARGV[1]) end "
                 ."return redis.call('zrem', KEYS[2], ARGV[1])";
-            $queue = $this->redis->getQueue($this->queue);
-            $keys = [$queue.':delayed', $queue.':reserved'];
+            $list = $this->listKey();
+            $keys = [$list.':delayed', $list.':reserved'];
             $this->redis->getConnection()->eval($script, 2, $keys[0], $keys[1], $this->reserved, (string) $due);
             $this->isEnded = true;
         }
@@ -1117,7 +1127,7 @@ function define_classes()
         protected function comesBack($due)
         {
             $script = "return redis.call('zadd', KEYS[1], ARGV[1], ARGV[2])";
-            $delayed = $this->redis->getQueue($this->queue).':delayed';
+            $delayed = $this->listKey().':delayed';
             $this->redis->getConnection()->eval($script, 1, $delayed, $due, $this->reserved);
         }
     }

@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::harness::cluster::Cluster;
 use crate::harness::journal;
-use crate::harness::process::{INTEROP_MAPPINGS, ManagedChild, poll};
+use crate::harness::process::{INTEROP_MAPPINGS, ManagedChild, poll, supervisor_of};
 use crate::harness::scene::Scene;
 
 const SOON: Duration = Duration::from_secs(120);
@@ -49,13 +51,13 @@ fn both_work_the_same_queues(version: u8) {
     let mut worker = scene.worker(&[&all, "--concurrency=4", "--sleep=0.2"]);
     poll(SOON, || is_empty().then_some(()))
         .unwrap_or_else(|| panic!("{:?} {}", cluster.keys("*"), worker.describe()));
-    worker.signal(rustix::process::Signal::TERM);
+    worker.signal(Signal::TERM);
     worker.succeeds_within(SOON);
     push("php");
     let mut worker = scene.php_worker(&[&all, "--sleep=0.2"]);
     poll(SOON, || is_empty().then_some(()))
         .unwrap_or_else(|| panic!("{:?} {}", cluster.keys("*"), worker.describe()));
-    worker.signal(rustix::process::Signal::TERM);
+    worker.signal(Signal::TERM);
     worker.succeeds_within(SOON);
     let lines = journal::since(&scene.redis, 0);
     assert_eq!(lines.len(), 2 * 9, "{lines:?}");
@@ -78,6 +80,55 @@ fn both_work_the_same_queues_laravel_10() {
 #[ignore = "needs php and the Laravel roots (make test)"]
 fn both_work_the_same_queues_laravel_13() {
     both_work_the_same_queues(13);
+}
+
+/// Ends that PHP writes itself: of a job that deletes itself and then comes back, and of one that was released when
+/// artisand was killed.
+fn php_processes_end_jobs_where_their_queue_is(version: u8) {
+    let cluster = Cluster::start();
+    let env = [("INTEROP_CLUSTER", cluster.seeds())];
+    let scene = Scene::with_pool(version, &env, 1, "");
+    let queue = format!("--queue={}", queues(version)[0]);
+    let size = |set: &str| -> usize {
+        let key = scene.key(&format!("queues:{{mail}}:{set}"));
+        cluster.query(&[b"ZCARD", key.as_bytes()])
+    };
+    let mut worker = scene.worker(&[&queue, "--sleep=0.2"]);
+    let has = |id: &str, expected: &[&str]| {
+        poll(SOON, || (scene.events(id) == expected).then_some(())).is_some()
+    };
+    let script = "--script=delete+release:1,ok";
+    scene.push("again", &[&queue, script, "--tries=9"]);
+    let describe = |worker: &ManagedChild| format!("{:?} {}", cluster.keys("*"), worker.describe());
+    assert!(has("again", &["run:1", "run:2"]), "{}", describe(&worker));
+
+    let script = "--script=release:600+note:released+await:go";
+    scene.push("killed", &[&queue, script, "--tries=9"]);
+    let expected = ["run:1", "released:1"];
+    assert!(has("killed", &expected), "{}", describe(&worker));
+    // It would end the process, which waits, and the worker would start another one.
+    let supervisor = supervisor_of(worker.id()).expect("there is one");
+    let supervisor = Pid::from_raw(i32::try_from(supervisor).unwrap()).unwrap();
+    worker.signal(Signal::STOP);
+    kill_process(supervisor, Signal::KILL).unwrap();
+    worker.signal(Signal::KILL);
+    worker.wait_timeout(SOON);
+    assert_eq!((size("reserved"), size("delayed")), (1, 0));
+    let () = scene.redis.query(&[b"SET", b"interop:go", b"1"]);
+    let is_delayed = || ((size("reserved"), size("delayed")) == (0, 1)).then_some(());
+    assert!(poll(SOON, is_delayed).is_some(), "{}", describe(&worker));
+}
+
+#[test]
+#[ignore = "needs php and the Laravel roots (make test)"]
+fn php_processes_end_jobs_where_their_queue_is_laravel_10() {
+    php_processes_end_jobs_where_their_queue_is(10);
+}
+
+#[test]
+#[ignore = "needs php and the Laravel roots (make test)"]
+fn php_processes_end_jobs_where_their_queue_is_laravel_13() {
+    php_processes_end_jobs_where_their_queue_is(13);
 }
 
 /// Chains whose steps are on queues in different slots, while each master is killed in turn: a replica takes over with
@@ -148,7 +199,7 @@ fn chains_go_on_when_masters_are_killed_laravel_13() {
     }
     have_run(&cluster, &workers, CHAINS * STEPS);
     for worker in &mut workers {
-        worker.signal(rustix::process::Signal::TERM);
+        worker.signal(Signal::TERM);
         worker.succeeds_within(SOON);
     }
     assert!(scene.failed().is_empty(), "{:?}", scene.failed());
