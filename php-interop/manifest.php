@@ -1321,8 +1321,8 @@ class Classes
         if ($this->implementing($class, 'Illuminate\Contracts\Queue\ShouldQueueAfterCommit')) {
             $limits['afterCommit'] = true;
         }
-        // Before 13 Laravel reads this property by reflection, whatever its visibility.
-        if ($limits['deleteWhenMissingModels'] === null && version_compare($this->laravel, '13.0', '<')) {
+        // Before 13 Laravel reads this property by reflection, whatever its visibility, and asks for the attribute then.
+        if (version_compare($this->laravel, '13.0', '<')) {
             $defaults = $this->defaults($class);
             if (isset($defaults['deleteWhenMissingModels'])) {
                 $limits['deleteWhenMissingModels'] = Values::plain($defaults['deleteWhenMissingModels']);
@@ -1360,7 +1360,7 @@ class Classes
         }
 
         list($instance, $declaring) = $found;
-        if ($class->hasProperty($property)) {
+        if (version_compare($this->laravel, '13.14', '>=') && $class->hasProperty($property)) {
             $reflected = $class->getProperty($property);
             if (
                 $reflected->isPublic() && array_key_exists($property, $this->defaults($class))
@@ -1374,16 +1374,20 @@ class Classes
         return $values === [] ? true : Values::plain(reset($values));
     }
 
+    /** Before 13 there is only `DeleteWhenMissingModels`, and parents are not asked for it; traits are since 13.16. */
     private function attribute(\ReflectionClass $class, $name)
     {
+        $asksParents = version_compare($this->laravel, '13.0', '>=');
+        $asksTraits = version_compare($this->laravel, '13.16', '>=');
         do {
-            foreach (array_merge([$class], array_values($class->getTraits())) as $place) {
+            $traits = $asksTraits ? array_values($class->getTraits()) : [];
+            foreach (array_merge([$class], $traits) as $place) {
                 $attributes = $place->getAttributes($name);
                 if (count($attributes) > 0) {
                     return [$attributes[0]->newInstance(), $class->getName()];
                 }
             }
-        } while ($class = $class->getParentClass());
+        } while ($asksParents && ($class = $class->getParentClass()));
 
         return null;
     }

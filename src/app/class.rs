@@ -763,7 +763,8 @@ mod tests {
             ("13.31.0", &attribute, Some(Value::from(2)), Scalar::Int(5)),
             ("13.31.0", &attribute, Some(Value::from(7)), Scalar::Int(7)),
             ("13.31.0", &attribute, Some(none.into()), Scalar::Int(5)),
-            ("13.1.0", &attribute, Some(Value::from(7)), Scalar::Int(5)),
+            ("13.4.0", &attribute, Some(Value::from(7)), Scalar::Int(7)),
+            ("13.3.0", &attribute, Some(Value::from(7)), Scalar::Int(5)),
             ("12.60.0", &attribute, Some(Value::from(7)), Scalar::Int(7)),
             ("13.31.0", &Json::from(2), Some(Value::from("3")), "3".into()),
         ];

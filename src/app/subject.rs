@@ -132,7 +132,7 @@ impl<'a> Subject<'a> {
         value.unwrap_or(Value::Null)
     }
 
-    /// A property, or the attribute that replaces it since Laravel 13.
+    /// A property, or the attribute that replaces it since Laravel 13; since 13.4 a property that was changed wins.
     ///
     /// # Source
     ///
@@ -158,7 +158,7 @@ impl<'a> Subject<'a> {
         let said = plain(said).ok_or_else(|| {
             self.missing(&format!("the default of `{name}` is known to PHP only"))
         })?;
-        let property_wins = is_set && self.version >= ATTRIBUTES_YIELD;
+        let property_wins = is_set && self.since(13, 4);
         Ok(if said == default || property_wins {
             current
         } else {
@@ -334,13 +334,6 @@ impl<'a> Subject<'a> {
             .map(Into::into))
     }
 }
-
-/// The version since which a changed property wins over an attribute.
-const ATTRIBUTES_YIELD: Version = Version {
-    major: 13,
-    minor: 1,
-    patch: 1,
-};
 
 /// Whether a value is `{"$method": true}`: a method returns the limit.
 pub(super) fn is_method(said: &Json) -> bool {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::settings::{NO_PROGRAMS, write_manifest};
 use crate::harness::fixtures::project;
-use crate::harness::process::{ManagedChild, Workplace};
+use crate::harness::process::{ManagedChild, Workplace, without_settings};
 use crate::harness::redis::RedisServer;
 use crate::harness::scene::Scene;
 use crate::harness::stores::{Databases, Kind};
@@ -70,3 +70,68 @@ fn a_worker_needs_nothing_but_the_file_that_artisand_manifest_writes(version: u8
 }
 
 on_every_laravel!(a_worker_needs_nothing_but_the_file_that_artisand_manifest_writes);
+
+/// What the exporter finds for classes with attributes, as JSON lists of `tries` and `deleteWhenMissingModels`.
+const ATTRIBUTES: &str = r"
+require 'vendor/autoload.php';
+
+#[\Illuminate\Queue\Attributes\Tries(5)]
+#[\Illuminate\Queue\Attributes\DeleteWhenMissingModels]
+trait Marked {}
+
+#[\Illuminate\Queue\Attributes\Tries(5)]
+#[\Illuminate\Queue\Attributes\DeleteWhenMissingModels]
+class Own { public $tries; }
+
+class Inherits extends Own {}
+
+class Redeclares extends Own { public $tries = 2; }
+
+class WithTrait { use Marked; public $tries = 2; }
+
+#[\Illuminate\Queue\Attributes\DeleteWhenMissingModels]
+class Contradicts { public $deleteWhenMissingModels = false; }
+
+foreach (array_slice($argv, 1) as $question) {
+    [$version, $name] = explode(' ', $question);
+    $find = function () use ($name) {
+        $limits = $this->limits(new \ReflectionClass(__NAMESPACE__.'\\'.$name), 'job');
+
+        return [$limits['tries'], $limits['deleteWhenMissingModels']];
+    };
+    echo json_encode($find->call(new Classes('.', $version, new Notes))), PHP_EOL;
+}
+";
+
+#[test]
+#[ignore = "needs php and the Laravel roots (make test)"]
+fn attributes_are_found_where_each_laravel_looks_for_them() {
+    // Laravel before 13 has no `Tries`.
+    let rows = [
+        ("12.67.0 Own", "[5,true]"),
+        ("12.67.0 Inherits", "[null,null]"),
+        ("12.67.0 WithTrait", "[2,null]"),
+        ("12.67.0 Contradicts", "[null,false]"),
+        ("13.0.0 Inherits", "[5,true]"),
+        ("13.0.0 Contradicts", "[null,true]"),
+        ("13.13.0 Redeclares", "[5,true]"),
+        ("13.14.0 Redeclares", "[2,true]"),
+        ("13.15.0 WithTrait", "[2,null]"),
+        ("13.16.0 WithTrait", "[5,true]"),
+    ];
+    let directory = project().join("php-interop");
+    let exporter = std::fs::read_to_string(directory.join("manifest.php")).unwrap();
+    let (exporter, _) = exporter.rsplit_once("Exporter::main(").unwrap();
+    let program = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(program.path(), format!("{exporter}{ATTRIBUTES}")).unwrap();
+    let mut command = std::process::Command::new(directory.join("laravel"));
+    let output = without_settings(&mut command)
+        .args(["13", "--"])
+        .args(rows.map(|(question, _)| question))
+        .stdin(program.reopen().unwrap())
+        .output()
+        .unwrap();
+    let found = String::from_utf8_lossy(&output.stdout);
+    let found: Vec<&str> = found.lines().collect();
+    assert_eq!(found, rows.map(|(_, expected)| expected), "{output:?}");
+}
