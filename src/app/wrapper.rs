@@ -258,7 +258,7 @@ impl Copied<'_> {
         let value = match name {
             "tries" if self.is_listener && self.has_method(name) => {
                 // Earlier versions read the property alone.
-                if subject.since(13, 0) {
+                if subject.since(12, 29) {
                     subject.method(class, name)?
                 } else {
                     subject.property(Some(class), name)

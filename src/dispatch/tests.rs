@@ -170,6 +170,29 @@ async fn a_listener_without_handle_is_invoked() {
     }
 }
 
+#[tokio::test]
+async fn a_listener_is_asked_for_its_tries_since_laravel_12_29() {
+    let mut listener = queued("listener", &[]);
+    listener["limits"] = json!({"tries": {"$method": true}});
+    listener["methods"] = json!({"tries": {"text": false, "parts": [{"literal": 9}]}});
+    let wrapper = queued("job", &["class", "method", "data", "tries"]);
+    let fields = json!({
+        "classes": {"App\\Send": listener},
+        "wrappers": {"Illuminate\\Events\\CallQueuedListener": wrapper},
+    });
+    for (version, tries) in [
+        ("12.28.1", json!(null)),
+        ("12.29.0", json!(9)),
+        ("13.31.0", json!(9)),
+    ] {
+        let dispatch = Dispatch::of_services(services(version, &fields));
+        let payload = payload(dispatch.listener("App\\Send", &Event {}))
+            .await
+            .unwrap();
+        assert_eq!(payload["maxTries"], tries, "{version}");
+    }
+}
+
 #[cfg(feature = "sqs")]
 #[tokio::test]
 async fn only_php_asks_a_class_for_its_group_on_a_queue_that_keeps_order() {
