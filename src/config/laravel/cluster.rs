@@ -61,7 +61,7 @@ impl Laravel {
         if cluster.seeds.is_empty() {
             return Err(self.missing(&["database", "redis", "clusters", name, "0"]));
         }
-        // phpredis sends a user name since Laravel 13, and takes both from the options alone.
+        // phpredis sends a user name since Laravel 13.5, and takes both from the options alone.
         let (username, password) = (option("username")?, option("password")?);
         let is_of_options = password.is_some();
         let password = password.or(cluster.password);
@@ -70,7 +70,7 @@ impl Laravel {
         } else {
             cluster.username
         };
-        let sends_user = is_predis || self.is_at_least(13, 0);
+        let sends_user = is_predis || self.is_at_least(13, 5);
         let tls = self.cluster_tls(&options, is_predis)?;
         Ok(Some(RedisSettings {
             options: RedisOptions {

@@ -578,7 +578,8 @@ fn clusters_are_found_with_their_options() {
         ("13.5", plain.clone(), "the cluster of a:7000, b:7001", Some("u"), Some("of a node"), "p_"),
         ("12.0", plain.clone(), "the cluster of a:7000, b:7001", None, Some("of a node"), "p_"),
         ("10.0", predis, "the cluster of a:7000, b:7001", Some("u"), Some("of a node"), "p_"),
-        ("13.0", own, "the cluster of tls://a:6379", Some("all"), Some("of all"), "own_"),
+        ("13.5", own.clone(), "the cluster of tls://a:6379", Some("all"), Some("of all"), "own_"),
+        ("13.4", own, "the cluster of tls://a:6379", None, Some("of all"), "own_"),
     ];
     for (version, config, address, username, password, prefix) in rows {
         let found = laravel(version, redis(config.clone()))
