@@ -266,7 +266,7 @@ impl BatchHandle {
     ///
     /// # Source
     ///
-    /// `Illuminate\Bus\Batch::add`, `Illuminate\Queue\RedisQueue::bulk`.
+    /// `Illuminate\Bus\Batch::add`, `Illuminate\Queue\RedisQueue::bulk`, `Illuminate\Queue\DatabaseQueue::bulk`.
     pub async fn add<J: Into<BatchJob>>(&self, jobs: Vec<J>) -> Result<Option<Self>, AddError> {
         let addition = self.addition(jobs.into_iter().map(Into::into).collect());
         self.push(addition.await?).await
@@ -334,13 +334,20 @@ impl BatchHandle {
             };
             let mut draft =
                 Draft::of_made(services, command, &Answers::new(), now).map_err(impossible)?;
-            draft.facts.delay = adder.delay(&draft).map_err(impossible)?;
+            let delay = adder.delay(&draft).map_err(impossible)?;
+            let due = delay
+                .as_ref()
+                .map(|delay| delay.available_at(now, &services.timezone))
+                .transpose();
+            let due = due.map_err(DispatchError::from).map_err(impossible)?;
+            // `DatabaseQueue::bulk` delays the row, and does not say so in the payload.
+            draft.facts.delay = delay.filter(|_| queues.abilities().driver != "database");
             let ready = draft.finish(services, &self.inherited, (connection, &queue));
             let ready = ready.await.map_err(impossible)?;
             pushes.push(Push {
                 queue: queue.clone(),
                 payload: ready.payload,
-                due: ready.due,
+                due,
                 claim: None,
             });
         }

@@ -18,8 +18,9 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-use crate::harness::jobs_table::batches_table;
+use crate::harness::jobs_table::{JobsTable, batches_table};
 use crate::harness::redis::RedisServer;
+use crate::harness::stores::Kind;
 
 const NOW: i64 = 1_767_323_045;
 
@@ -254,6 +255,34 @@ async fn versions_differ_in_the_first_job_of_a_chain_and_in_delays() {
         assert_eq!(keeps, keeps_queue, "{version}: {chain}");
         assert_eq!(scene.counters().await, (6, 4), "{version}");
     }
+}
+
+/// As `DatabaseQueue::bulk` does it, which does not tell the payload.
+#[tokio::test(flavor = "multi_thread")]
+async fn in_a_table_the_delay_of_a_job_is_that_of_its_row_alone() {
+    let mut scene = Scene::new("13.31.0", NO_OPTIONS).await;
+    let jobs = || vec![job("A").public("delay", 9)];
+    let delay = |payload: &[u8]| {
+        let payload: serde_json::Value = serde_json::from_slice(payload).unwrap();
+        payload["delay"].clone()
+    };
+    scene.batch().await.add(jobs()).await.unwrap();
+    let delayed = scene.server.scores("queues:usual:delayed");
+    assert_eq!(delay(&delayed[0].0), 9);
+
+    let table = JobsTable::create(Kind::Sqlite).await;
+    let here = Destination {
+        default_queue: "usual".into(),
+        queues: Ok(Arc::new(table.queue(Clock::Fixed(UnixSeconds(NOW))))),
+    };
+    scene.services.connections = Some(Connections::new("redis", [("redis".to_owned(), here)]));
+    scene.batch().await.add(jobs()).await.unwrap();
+    let sql = "select payload, available_at from jobs where queue = 'usual'";
+    let rows = table.database().rows(sql, &[]).await.unwrap();
+    assert_eq!(rows.len(), 1);
+    let payload = rows[0].text(0).unwrap();
+    assert_eq!(delay(payload.as_bytes()), json!(null), "{payload}");
+    assert_eq!(rows[0].text(1).unwrap(), (NOW + 9).to_string());
 }
 
 #[tokio::test(flavor = "multi_thread")]
