@@ -18,7 +18,7 @@
 use std::time::Duration;
 
 use crate::handler::{FailureText, Request};
-use crate::payload::{Backoff, Limits};
+use crate::payload::{Backoff, Limits, Version};
 use crate::queue::ReservedJob;
 use crate::time::UnixSeconds;
 use crate::worker::attempt::outcome::Outcome;
@@ -126,12 +126,13 @@ pub(crate) enum Decision {
     Leave,
 }
 
+/// Laravel's exception for a job that was attempted too often.
+const TOO_MANY_ATTEMPTS: &str = "Illuminate\\Queue\\MaxAttemptsExceededException";
+
 /// Text of the exception for a job that was attempted too often.
 fn too_many_attempts(name: &str) -> FailureText {
-    FailureText::new(
-        "Illuminate\\Queue\\MaxAttemptsExceededException",
-        format!("{name} has been attempted too many times."),
-    )
+    let message = format!("{name} has been attempted too many times.");
+    FailureText::new(TOO_MANY_ATTEMPTS, message)
 }
 
 /// Text of the exception for a job that ran too long.
@@ -140,6 +141,30 @@ pub(crate) fn timed_out(name: &str) -> FailureText {
         "Illuminate\\Queue\\TimeoutExceededException",
         format!("{name} has timed out."),
     )
+}
+
+/// A failure as Laravel of this version says it: before 10.10 it has one exception for both of the above.
+///
+/// # Source
+///
+/// `Illuminate\Queue\Worker::maxAttemptsExceededException`.
+pub(crate) fn in_words_of(version: Version, mut failure: FailureText, name: &str) -> FailureText {
+    let is_said_by =
+        |own: FailureText| own.class == failure.class && own.message == failure.message;
+    if version.is_at_least(10, 10)
+        || !(is_said_by(too_many_attempts(name)) || is_said_by(timed_out(name)))
+    {
+        return failure;
+    }
+    TOO_MANY_ATTEMPTS.clone_into(&mut failure.class);
+    failure.message = format!(
+        "{name} has been attempted too many times or run too long. The job may have previously timed out."
+    );
+    // Its causes follow its own message.
+    if let Some(own) = failure.chain.first_mut() {
+        own.clone_from(&failure.message);
+    }
+    failure
 }
 
 /// Says why an attempt must not start: the job's last allowed attempt is over, whichever worker made it.
@@ -348,6 +373,24 @@ mod tests {
             );
             assert_eq!(decision, expected, "{rules:?} attempt {attempts}");
         }
+    }
+
+    #[test]
+    fn laravel_before_10_10_does_not_tell_timeouts_from_too_many_attempts() {
+        let old = "X has been attempted too many times or run too long. The job may have previously timed out.";
+        for own in [too_many_attempts("X"), timed_out("X")] {
+            let [before, since] = ["10.9.0", "10.10.0"].map(|version| {
+                let failure = own.clone().caused_by("E: disk full".to_owned());
+                in_words_of(version.parse().unwrap(), failure, "X")
+            });
+            assert_eq!(before.class, TOO_MANY_ATTEMPTS);
+            assert_eq!(before.message, old);
+            assert_eq!(before.chain, [old, "E: disk full"]);
+            assert_eq!(since, own.caused_by("E: disk full".to_owned()));
+        }
+        let other = FailureText::new(TOO_MANY_ATTEMPTS, "said by the handler");
+        let version = "8.83.27".parse().unwrap();
+        assert_eq!(in_words_of(version, other.clone(), "X"), other);
     }
 
     #[test]

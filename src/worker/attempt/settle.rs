@@ -13,7 +13,7 @@ use crate::payload::{FailedJob, JobUuid};
 use crate::queue::{self, Effect, Push, Settled, Settlement};
 use crate::shown::{rounded, with_causes};
 use crate::time::UnixSeconds;
-use crate::worker::attempt::decide::{Decision, Rules, before_attempt, timed_out};
+use crate::worker::attempt::decide::{Decision, Rules, before_attempt, in_words_of, timed_out};
 use crate::worker::attempt::ending::{Ending, Heard};
 use crate::worker::attempt::exception::php_text;
 use crate::worker::attempt::log::log_failure;
@@ -113,15 +113,19 @@ impl Attempt {
         &self,
         info: &Arc<JobInfo>,
         completion: &Completion,
-        ended: Ended,
+        mut ended: Ended,
         failure: FailureText,
         hook: Option<(&dyn Handler, JobContext)>,
     ) {
+        let (triage, name) = (&self.shared.triage, info.payload.resolve_name());
+        let version = triage.app.services.version;
+        if let Outcome::Threw { failure, .. } = &mut ended.outcome {
+            *failure = in_words_of(version, failure.clone(), name);
+        }
         let failure = self.with_last_error(info, failure).await;
+        let failure = in_words_of(version, failure, name);
         log_failure(info, &failure, ended.elapsed);
-        let exception = php_text(&failure, info.payload.resolve_name());
-        let mut effects = vec![self.failed_job(info, exception)];
-        let triage = &self.shared.triage;
+        let mut effects = vec![self.failed_job(info, php_text(&failure, name))];
         let brought = completion.on_failure(&triage.app, info, &failure).await;
         effects.extend(brought.effects);
         if let Some((_, context)) = &hook {

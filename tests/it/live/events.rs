@@ -52,12 +52,8 @@ fn shown(event: &Value) -> String {
     }
     // Versions added exceptions to events one by one; these always had theirs.
     if matches!(name, "JobExceptionOccurred" | "JobFailed") {
-        // Classes differ for the handler's own exceptions, and before 10.10 Laravel used other messages.
+        // Classes differ for the handler's own exceptions.
         let message = event["message"].as_str().unwrap();
-        let message = match message.split_once(" has been attempted too many times") {
-            Some((name, _)) => format!("{name} is over"),
-            None => message.replace(" has timed out.", " is over"),
-        };
         shown = format!("{shown}: {message}");
     }
     if name == "WorkerStopping" {

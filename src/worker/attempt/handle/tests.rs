@@ -364,6 +364,17 @@ async fn a_timeout_is_an_exception_of_the_job_too() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn laravel_before_10_10_has_no_exception_for_timeouts_alone() {
+    let mut scene = Scene::new(slow(S(3600)));
+    scene.services.version = "9.52.0".parse().unwrap();
+    let payload = payload("A", 1, &json!({"maxTries": 1, "timeout": 5}));
+    let attempted = scene.attempt(&payload, 1, Settled::Done).await;
+    let exception = &attempted.failed().exception;
+    let class = "Illuminate\\Queue\\MaxAttemptsExceededException: App\\Jobs\\A has been attempted too many times or run too long. The job may have previously timed out.";
+    assert!(exception.starts_with(class), "{exception}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_worker_that_runs_once_lets_a_job_run_beyond_its_timeout() {
     let mut scene = Scene::new(slow(S(3600)));
     scene.options.stop.once = true;
