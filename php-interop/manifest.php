@@ -2246,13 +2246,19 @@ class Exporter
     /** Settings that the app makes in code and that Laravel's workers and commands obey. */
     private function code($app)
     {
-        $code = ['pop_using' => [], 'exit_codes' => [], 'pipes' => [], 'prohibited' => []];
+        $code = ['pop_using' => [], 'exit_codes' => [], 'unpolled' => [], 'pipes' => [], 'prohibited' => []];
         try {
             $worker = 'Illuminate\Queue\Worker';
             $code['pop_using'] = array_map('strval', array_keys((array) $this->shared($worker, 'popCallbacks')));
             foreach (['memoryExceededExitCode', 'timedOutExitCode'] as $name) {
                 if ($this->shared($worker, $name) !== null) {
                     $code['exit_codes'][] = $name;
+                }
+            }
+            // `Queue::withoutInterruptionPolling()`.
+            foreach (['restartable' => 'restart', 'pausable' => 'pause'] as $name => $signal) {
+                if ($this->shared($worker, $name) === false) {
+                    $code['unpolled'][] = $signal;
                 }
             }
             $pipes = $this->property($app->make('Illuminate\Contracts\Bus\Dispatcher'), 'pipes');

@@ -102,6 +102,8 @@ pub struct Code {
     pub pop_using: Vec<String>,
     /// Exit codes that the app changes: static properties of `Worker` (Laravel 13).
     pub exit_codes: Vec<String>,
+    /// Signals that its workers do not ask the cache for: `restart`, `pause` (`Queue::withoutInterruptionPolling`).
+    pub unpolled: Vec<String>,
     /// Classes of the pipes that commands go through (`Bus::pipeThrough`).
     pub pipes: Vec<String>,
     /// Commands that must not run (`prohibit()`), such as `queue:clear`.

@@ -79,6 +79,15 @@ fn code(config: &Config, runs_something: bool) -> Vec<Finding> {
             "let the process manager expect 12 for the memory limit and 137 for a timeout",
         ));
     }
+    if !code.unpolled.is_empty() {
+        let unpolled = code.unpolled.join(", ");
+        findings.push(well(
+            CHECK,
+            format!(
+                "the app's workers do not ask for these signals (`Queue::withoutInterruptionPolling`), nor does artisand: {unpolled}"
+            ),
+        ));
+    }
     if !runs_something {
         return findings;
     }

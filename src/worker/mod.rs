@@ -58,7 +58,7 @@ pub use heartbeat::Heartbeat;
 pub use options::{StopRules, WorkerOptions};
 #[cfg(feature = "cli")]
 pub(crate) use preview::Preview;
-pub use signals::ControlPlane;
+pub use signals::{ControlPlane, Unpolled};
 pub use stats::{CanaryStop, MappingCounts};
 pub use stop::{Control, StopReason};
 pub use stop::{Orders, resident_memory};

@@ -24,6 +24,21 @@ pub struct ControlPlane {
     /// When the app's settings began to be read: a restart that is signalled later concerns the worker, even if it
     /// has not started yet. `None` if restarts count from the worker's start.
     pub settings_of: Option<UnixSeconds>,
+    /// Signals that the app's own workers do not ask for, either.
+    pub unpolled: Unpolled,
+}
+
+/// Which signals a worker does not obey.
+///
+/// # Source
+///
+/// `Illuminate\Queue\Worker::$restartable` and `$pausable` (since Laravel 12.41).
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Unpolled {
+    /// `queue:restart`.
+    pub restart: bool,
+    /// `queue:pause`.
+    pub pause: bool,
 }
 
 /// The latest signals.
@@ -51,6 +66,7 @@ pub(super) struct Watch {
     maintenance: Option<Maintenance>,
     queues: Vec<QueueName>,
     settings_of: Option<UnixSeconds>,
+    unpolled: Unpolled,
     at_start: Option<Signals>,
     before: Option<Signals>,
     is_reported: bool,
@@ -73,6 +89,7 @@ impl Watch {
             maintenance,
             queues: queues.to_vec(),
             settings_of: plane.settings_of,
+            unpolled: plane.unpolled,
             at_start: None,
             before: None,
             is_reported: false,
@@ -134,7 +151,7 @@ impl Watch {
         }
         let paused = self.queues.iter().zip(&signals.paused);
         heard.paused = paused
-            .filter(|(_, paused)| **paused)
+            .filter(|(_, paused)| **paused && !self.unpolled.pause)
             .map(|(queue, _)| queue.clone())
             .collect();
         // What was read before may be outdated. Later, a clock that is ahead would look like a new restart each time.
@@ -147,7 +164,8 @@ impl Watch {
         if before.is_some_and(|before| before.asks_to_resume(signals)) {
             heard.resumes += 1;
         }
-        if (is_outdated || at_start.asks_for_restart(signals)) && !heard.restart {
+        let is_told = is_outdated || at_start.asks_for_restart(signals);
+        if is_told && !self.unpolled.restart && !heard.restart {
             heard.restart = true;
             if at_start.was_cleared(signals) {
                 tracing::info!(
@@ -196,7 +214,7 @@ mod tests {
         let plane = ControlPlane {
             cache,
             maintenance,
-            settings_of: None,
+            ..ControlPlane::default()
         };
         Watch::new(&plane, "redis", &["high".into(), "low".into()])
     }
@@ -305,6 +323,23 @@ mod tests {
             heard = watch.look(heard).await;
             let paused: Vec<_> = heard.paused.iter().map(QueueName::as_str).collect();
             assert_eq!(paused, expected, "{key} {value:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_signal_that_the_apps_workers_do_not_poll_is_not_obeyed() {
+        for (restart, pause) in [(false, false), (true, false), (false, true), (true, true)] {
+            let directory = tempfile::tempdir().unwrap();
+            let cache = files(directory.path());
+            let mut watch = watch(Some(cache.clone()), None).unwrap();
+            watch.unpolled = Unpolled { restart, pause };
+            let heard = watch.look(AppSignals::default()).await;
+            set(&cache, keys::RESTART, Some(5)).await;
+            set(&cache, &keys::paused("redis", "low"), Some(1)).await;
+            set(&cache, keys::CANARY_RESUME, Some(1)).await;
+            let heard = watch.look(heard).await;
+            assert_eq!((heard.restart, heard.paused.is_empty()), (!restart, pause));
+            assert_eq!(heard.resumes, 1, "it is artisand's own");
         }
     }
 

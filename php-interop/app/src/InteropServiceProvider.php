@@ -65,6 +65,9 @@ class InteropServiceProvider extends ServiceProvider
             if (method_exists($this->app['queue'], 'forward')) {
                 $this->app['queue']->forward('from', 'to');
             }
+            if (method_exists($this->app['queue'], 'withoutInterruptionPolling')) {
+                $this->app['queue']->withoutInterruptionPolling();
+            }
             if (property_exists(Worker::class, 'memoryExceededExitCode')) {
                 Worker::$memoryExceededExitCode = '355'; // Text, as from .env; the system makes 99 of it.
             }

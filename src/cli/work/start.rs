@@ -25,7 +25,7 @@ use crate::telemetry::{
     is_watched_by_systemd, keep_telling_systemd,
 };
 use crate::time::UnixSeconds;
-use crate::worker::{Control, ControlPlane, Observer, Report, Worker};
+use crate::worker::{Control, ControlPlane, Observer, Report, Unpolled, Worker};
 
 /// The target of log lines here: it stays the same when files are moved.
 const TARGET: &str = "artisand::cli::work";
@@ -59,10 +59,24 @@ impl Stores {
                 cache,
                 maintenance,
                 settings_of: Some(settings_of),
+                unpolled: unpolled(config),
             },
             failed_jobs,
             services,
         })
+    }
+}
+
+/// The signals that the app's code keeps its workers from asking for, if a manifest says so.
+fn unpolled(config: &Config) -> Unpolled {
+    let manifest = config.manifest();
+    let is_said = |signal: &str| {
+        let mut unpolled = manifest.iter().flat_map(|(_, known)| &known.code.unpolled);
+        unpolled.any(|known| known == signal)
+    };
+    Unpolled {
+        restart: is_said("restart"),
+        pause: is_said("pause"),
     }
 }
 

@@ -31,6 +31,11 @@ fn what_the_app_sets_in_code_is_in_its_manifest_and_prohibits_commands(version: 
         _ => &[],
     };
     assert_eq!(code.exit_codes, changed);
+    let unpolled: &[&str] = match version {
+        13 => &["restart", "pause"],
+        _ => &[],
+    };
+    assert_eq!(code.unpolled, unpolled);
     let prohibited: &[&str] = match version {
         13 => &["queue:clear", "queue:flush"],
         _ => &[],
@@ -76,6 +81,15 @@ fn what_the_app_sets_in_code_is_in_its_manifest_and_prohibits_commands(version: 
     }
 
     let queue = laravel.key("queues:default");
+    if version == 13 {
+        // The app's workers do not ask whether it is paused.
+        let (said, code) = laravel.text(&["queue:pause", "redis:default"]);
+        assert_eq!(code, 0, "{said}");
+        laravel.run(&["interop:journal", "unpolled"]);
+        let mut worker = workplace.worker(&["--stop-when-empty"]);
+        worker.succeeds_within(SOON);
+        assert_eq!(redis.length(&queue), 0, "{}", worker.describe());
+    }
     for args in [&["queue:clear", "redis"][..], &["queue:flush"]] {
         laravel.run(&["interop:journal", "kept"]);
         let output = workplace.artisand(args).output().unwrap();
