@@ -89,7 +89,10 @@ class Helper extends Member
     private function lookForWaits()
     {
         try {
-            $this->app->make('Laravel\Horizon\Listeners\MonitorWaitTimes')->handle();
+            // Horizon before 5.10 wants the event, and does not read it.
+            $event = new \ReflectionClass('Laravel\Horizon\Events\SupervisorLooped');
+            $monitor = $this->app->make('Laravel\Horizon\Listeners\MonitorWaitTimes');
+            $monitor->handle($event->newInstanceWithoutConstructor());
         } catch (\Throwable $problem) {
             report($this->app, $problem);
 

@@ -77,6 +77,7 @@ class InteropServiceProvider extends ServiceProvider
         }
         if (getenv('INTEROP_HORIZON')) {
             class_alias(LongWaits::class, 'Laravel\Horizon\Listeners\MonitorWaitTimes');
+            class_alias(SupervisorLooped::class, 'Laravel\Horizon\Events\SupervisorLooped');
         }
         if (getenv('INTEROP_TRACES')) {
             Traces::leave($this->app['events']);
