@@ -2246,7 +2246,7 @@ class Exporter
     /** Settings that the app makes in code and that Laravel's workers and commands obey. */
     private function code($app)
     {
-        $code = ['pop_using' => [], 'exit_codes' => [], 'unpolled' => [], 'pipes' => [], 'prohibited' => []];
+        $code = ['pop_using' => [], 'exit_codes' => [], 'unpolled' => [], 'pipes' => [], 'prohibited' => [], 'names_masters' => false];
         try {
             $worker = 'Illuminate\Queue\Worker';
             $code['pop_using'] = array_map('strval', array_keys((array) $this->shared($worker, 'popCallbacks')));
@@ -2270,6 +2270,7 @@ class Exporter
                     $code['prohibited'][] = $command;
                 }
             }
+            $code['names_masters'] = $this->shared('Laravel\Horizon\MasterSupervisor', 'nameResolver') !== null;
         } catch (\Throwable $e) {
             $this->notes->exception('what the app changes of workers is not known', $e);
         }

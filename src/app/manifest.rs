@@ -108,6 +108,8 @@ pub struct Code {
     pub pipes: Vec<String>,
     /// Commands that must not run (`prohibit()`), such as `queue:clear`.
     pub prohibited: Vec<String>,
+    /// Whether a callback names Horizon's masters (`MasterSupervisor::determineNameUsing`).
+    pub names_masters: bool,
 }
 
 /// A value, or its default for null.

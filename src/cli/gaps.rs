@@ -3,8 +3,9 @@
 //!
 //! `doctor` reports the gaps, and `queue:work` logs them at the start.
 
-use crate::config::Config;
+use crate::config::{Config, Laravel};
 use crate::handler::Services;
+use crate::horizon::Registration;
 use crate::payload::{Kind, Version};
 use crate::php::ClassName;
 use crate::routing::{HandlerChoice, Mapping, Mode, Router, UnmappedPolicy};
@@ -88,6 +89,15 @@ fn code(config: &Config, runs_something: bool) -> Vec<Finding> {
             ),
         ));
     }
+    // What the callback says on the host that wrote the manifest may be the name of that host: commands there would
+    // then signal the process that has this worker's number.
+    if code.names_masters && is_master(config) {
+        findings.push(gap(
+            CHECK,
+            "`MasterSupervisor::determineNameUsing` names Horizon's masters in PHP, and artisand's are named after the host: `horizon:pause`, `horizon:continue` and `horizon:terminate` do not find them",
+            "use `queue:pause`, `queue:continue` and `queue:restart`, or the process manager",
+        ));
+    }
     if !runs_something {
         return findings;
     }
@@ -114,6 +124,13 @@ fn code(config: &Config, runs_something: bool) -> Vec<Finding> {
         ));
     }
     findings
+}
+
+/// Whether workers are masters in the app's Horizon.
+fn is_master(config: &Config) -> bool {
+    let horizon = &config.file.horizon;
+    let is_there = config.laravel().is_some_and(Laravel::has_horizon);
+    is_there && horizon.enabled != Some(false) && horizon.register == Registration::Full
 }
 
 /// Classes that run here and whose jobs can be in batches.

@@ -871,6 +871,24 @@ fn a_worker_is_a_master_and_a_supervisor_while_it_lives() {
     assert_eq!(keys, [""; 0]);
 }
 
+#[test]
+fn masters_that_the_app_names_itself_are_a_gap_while_workers_are_masters() {
+    let scene = Scene::new();
+    scene.change_manifest(|manifest| manifest["code"] = json!({"names_masters": true}));
+    let file = scene.app.path().join("artisand.toml");
+    let settings = std::fs::read_to_string(&file).unwrap();
+    for (more, is_said) in [
+        ("", true),
+        ("[horizon]\nregister = \"supervisor\"\n", false),
+        ("[horizon]\nenabled = false\n", false),
+    ] {
+        std::fs::write(&file, format!("{settings}{more}")).unwrap();
+        let said = scene.drain(&[]).stderr();
+        let found = said.contains("MasterSupervisor::determineNameUsing");
+        assert_eq!(found, is_said, "{more}: {said}");
+    }
+}
+
 /// Horizon's pages look up the settings of each supervisor's connection, and PHP has none of this one.
 #[test]
 fn a_worker_of_a_connection_that_php_does_not_know_is_no_supervisor() {

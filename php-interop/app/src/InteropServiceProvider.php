@@ -62,6 +62,8 @@ class InteropServiceProvider extends ServiceProvider
                     $command::prohibit();
                 }
             }
+            class_alias(Masters::class, 'Laravel\Horizon\MasterSupervisor');
+            Masters::determineNameUsing(fn () => 'shop');
             if (method_exists($this->app['queue'], 'forward')) {
                 $this->app['queue']->forward('from', 'to');
             }

@@ -26,6 +26,7 @@ fn what_the_app_sets_in_code_is_in_its_manifest_and_prohibits_commands(version: 
     let code = &manifest.code;
     assert_eq!(code.pop_using, ["default"]);
     assert_eq!(code.pipes, ["App\\Traces"]);
+    assert!(code.names_masters);
     let changed: &[&str] = match version {
         13 => &["memoryExceededExitCode"],
         _ => &[],
