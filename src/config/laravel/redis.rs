@@ -47,11 +47,19 @@ impl Laravel {
 
     /// The connection that Horizon makes of another one, with this prefix in its options. As for any connection, a
     /// prefix beside the options counts more.
+    ///
+    /// A cluster of that name counts more than a single server, unless the settings are those of an app in which
+    /// Horizon has made its connection of a server already: that is what it uses then.
     pub(in crate::config) fn horizon_connection(
         &self,
         name: &str,
         prefix: &str,
     ) -> SettingResult<RedisSettings> {
+        if self.at(&["database", "redis", "horizon"])?.is_none()
+            && let Some(cluster) = self.redis_cluster(name, Some(prefix))?
+        {
+            return Ok(cluster);
+        }
         let of_connection = self.at(&["database", "redis", name, "prefix"])?;
         let is_set = of_connection.is_some() && (self.is_at_least(9, 12) || self.is_predis()?);
         self.prefixed_redis(name, (!is_set).then_some(prefix))

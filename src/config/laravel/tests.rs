@@ -596,8 +596,18 @@ fn clusters_are_found_with_their_options() {
     // A single server of the same name counts more.
     let mut both = plain;
     both["default"] = json!({"host": "single"});
-    let found = laravel("13.5", redis(both)).redis("default").unwrap();
-    assert_eq!(found.options.address.to_string(), "single:6379");
+    let found = laravel("13.5", redis(both.clone())).redis("default");
+    assert_eq!(found.unwrap().options.address.to_string(), "single:6379");
+    // Not for Horizon, as long as it has not made its connection.
+    let of_horizon = |config: &Value| {
+        let found = laravel("13.5", redis(config.clone())).horizon_connection("default", "{hz}:");
+        let options = found.unwrap().options;
+        format!("{}, {}", options.address, options.prefix)
+    };
+    let cluster = "the cluster of a:7000, b:7001, {hz}:";
+    assert_eq!(of_horizon(&both), cluster);
+    both["horizon"] = json!({"host": "single", "options": {"prefix": "{hz}:"}});
+    assert_eq!(of_horizon(&both), "single:6379, {hz}:");
     let encoded = json!({"options": {"serializer": 1}, "clusters": {"default": nodes}});
     let found = laravel("13.5", redis(encoded)).redis("default").unwrap();
     assert!(found.encoded.is_some());
