@@ -118,8 +118,8 @@ impl Micros {
 
     /// Milliseconds since an earlier moment, to two places; 0 if the clock was set back.
     pub fn milliseconds_since(self, earlier: Self) -> f64 {
-        let micros = u32::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(u32::MAX);
-        f64::from(micros / 10) / 100.0
+        let since = Duration::from_micros(self.0.saturating_sub(earlier.0));
+        (since.as_secs_f64() * 100_000.0).round() / 100.0
     }
 
     /// The score of a list that is read from its newest entry.
@@ -155,7 +155,9 @@ mod tests {
             assert_eq!(Micros(micros).newest_first(), format!("-{expected}"));
         }
         let took = |end, begin| Micros(end).milliseconds_since(Micros(begin)).to_string();
-        assert_eq!(took(2_345_678, 1_000_000), "1345.67");
+        assert_eq!(took(2_345_678, 1_000_000), "1345.68");
+        // A day.
+        assert_eq!(took(86_400_123_456, 0), "86400123.46");
         assert_eq!(took(1, 2), "0");
     }
 }
