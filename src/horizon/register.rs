@@ -208,7 +208,22 @@ impl Alive {
     }
 }
 
-/// Removes old entries, as a master of Horizon does; with `slow` also from the lists that are kept for long.
+/// Removes old entries of silenced jobs, beside masters of Horizon too: those before 5.12 do not know their list.
+pub(super) fn trim_silenced(options: &HorizonOptions, pipeline: &mut Pipeline) {
+    trim_list(options, pipeline, "silenced_jobs", options.trim.completed);
+}
+
+fn trim_list(options: &HorizonOptions, pipeline: &mut Pipeline, list: &str, minutes: u64) {
+    let now = Micros::now().seconds();
+    let since = now.saturating_sub(minutes.saturating_mul(60));
+    let key = format!("{}{list}", options.redis.prefix);
+    (pipeline.cmd("ZREMRANGEBYSCORE").arg(key))
+        .arg(format!("-{since}"))
+        .arg("+inf")
+        .ignore();
+}
+
+/// Removes other old entries, as a master of Horizon does; with `slow` also from the lists that are kept for long.
 pub(super) fn trim(options: &HorizonOptions, pipeline: &mut Pipeline, slow: bool) {
     let now = Micros::now().seconds();
     let trim = &options.trim;
@@ -217,19 +232,13 @@ pub(super) fn trim(options: &HorizonOptions, pipeline: &mut Pipeline, slow: bool
         ("recent_failed_jobs", trim.recent_failed),
         ("pending_jobs", trim.pending),
         ("completed_jobs", trim.completed),
-        ("silenced_jobs", trim.completed),
     ];
     let long = [
         ("failed_jobs", trim.failed),
         ("monitored_jobs", trim.monitored),
     ];
     for (list, minutes) in short.into_iter().chain(long.into_iter().filter(|_| slow)) {
-        let since = now.saturating_sub(minutes.saturating_mul(60));
-        let key = format!("{}{list}", options.redis.prefix);
-        (pipeline.cmd("ZREMRANGEBYSCORE").arg(key))
-            .arg(format!("-{since}"))
-            .arg("+inf")
-            .ignore();
+        trim_list(options, pipeline, list, minutes);
     }
     for list in ["masters", "supervisors"] {
         let key = format!("{}{list}", options.redis.prefix);

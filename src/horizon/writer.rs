@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::batch::{Batch, Entry, Reserved};
 use super::note::{Backlog, End, MOST, Note, Recorder};
 use super::options::HorizonOptions;
-use super::register::{Alive, Register, trim};
+use super::register::{Alive, Register, trim, trim_silenced};
 use super::writes::{Before, Metrics, Writes, Written, is_known, metrics};
 use crate::connection::{self, Reconnect, Redis};
 use crate::payload::Payload;
@@ -24,7 +24,7 @@ use crate::task::{Losses, too_late};
 const GATHER: Duration = Duration::from_millis(50);
 /// How often the records of the worker are renewed, and monitored tags read.
 const BEAT: Duration = Duration::from_secs(1);
-/// How often old entries are removed while no master in PHP does it.
+/// How often old entries are removed that no master in PHP removes.
 const TRIM: Duration = Duration::from_secs(60);
 /// How many of these pass between removals from the lists that are kept for a week: as in Horizon, a twelfth of
 /// their time is fine.
@@ -382,14 +382,14 @@ impl Writer {
         }
     }
 
-    /// Removes old entries if no master in PHP does.
+    /// Removes old entries as far as no master in PHP does.
     async fn trim(&mut self, slow: bool) {
-        match Alive::ask(&self.redis, &self.options.redis.prefix).await {
-            Ok(alive) if !alive.has_master_in_php() => {}
-            _ => return,
-        }
         let mut pipeline = Pipeline::new();
-        trim(&self.options, &mut pipeline, slow);
+        trim_silenced(&self.options, &mut pipeline);
+        let alive = Alive::ask(&self.redis, &self.options.redis.prefix).await;
+        if alive.is_ok_and(|alive| !alive.has_master_in_php()) {
+            trim(&self.options, &mut pipeline, slow);
+        }
         let _ = self.redis.pipeline::<()>(&pipeline).await;
     }
 

@@ -956,11 +956,13 @@ fn old_entries_are_removed_unless_a_master_in_php_does_it() {
     let with = |others: usize| {
         LISTS.map(|name| {
             let is_its = ["recent_jobs", "completed_jobs"].contains(&name);
+            // Masters of Horizon before 5.12 do not know this list.
+            let others = if name == "silenced_jobs" { 1 } else { others };
             (name, others + usize::from(is_its))
         })
     };
     fill();
-    let score = now().to_string();
+    let score = now_plus(60.0).to_string();
     scene.redis.query::<()>(&[
         b"ZADD",
         list("masters").as_bytes(),
@@ -968,17 +970,18 @@ fn old_entries_are_removed_unless_a_master_in_php_does_it() {
         b"web-1-abcd",
     ]);
     scene.dispatch("ok", "Ok", &json!({}));
-    scene.drain(&[]);
-    assert_eq!(lengths(), with(2));
+    let work_until = |others: usize, what: &str| {
+        let mut worker = scene.worker(&[]);
+        eventually(what, SOON, || (lengths() == with(others)).then_some(()));
+        worker.signal(Signal::TERM);
+        worker.succeeds_within(SOON);
+    };
+    // One worker removes all that it removes at once.
+    work_until(2, "the job has ended, and no other list has changed");
     scene
         .redis
         .query::<()>(&[b"DEL", list("masters").as_bytes()]);
-    let mut worker = scene.worker(&[]);
-    eventually("old entries are gone", SOON, || {
-        (lengths() == with(1)).then_some(())
-    });
-    worker.signal(Signal::TERM);
-    worker.succeeds_within(SOON);
+    work_until(1, "old entries are gone");
 }
 
 #[test]
