@@ -73,6 +73,8 @@ pub(super) struct Backlog {
     pub(super) bytes: AtomicUsize,
     /// Notes that found no room since this was last reported.
     pub(super) dropped: AtomicU64,
+    /// Whether the worker has begun.
+    pub(super) has_begun: AtomicBool,
     /// Whether an operator has paused the worker.
     pub(super) is_paused: AtomicBool,
 }

@@ -1,5 +1,7 @@
 //! The task of the writer, and the observer that it gets its notes from.
 
+use std::sync::atomic::Ordering;
+
 use tokio::runtime::Handle;
 
 use super::note::Recorder;
@@ -36,6 +38,13 @@ impl Horizon {
     /// The observer of a worker, and the listener of pushes.
     pub fn recorder(&self) -> Recorder {
         self.recorder.clone()
+    }
+
+    /// Shows the worker among Horizon's masters and supervisors from now on. Before, it may not start at all: Horizon
+    /// would count as running while a process manager starts it again and again.
+    pub fn begin(&self) {
+        let has_begun = &self.recorder.backlog.has_begun;
+        has_begun.store(true, Ordering::Relaxed);
     }
 
     /// Writes what is left, for a few seconds at most, and removes the worker's own records.

@@ -369,7 +369,8 @@ impl Writer {
         let mut pipeline = Pipeline::new();
         let monitoring = format!("{}monitoring", self.options.redis.prefix);
         pipeline.cmd("SMEMBERS").arg(monitoring);
-        if let Some(register) = register {
+        let has_begun = self.backlog.has_begun.load(Ordering::Relaxed);
+        if let Some(register) = register.filter(|_| has_begun) {
             register.beat(
                 &mut pipeline,
                 self.backlog.is_paused.load(Ordering::Relaxed),

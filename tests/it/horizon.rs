@@ -871,6 +871,31 @@ fn a_worker_is_a_master_and_a_supervisor_while_it_lives() {
     assert_eq!(keys, [""; 0]);
 }
 
+/// A process manager may start it again and again: Horizon does not run for that.
+#[test]
+fn a_worker_that_cannot_start_is_no_master() {
+    let scene = Scene::new();
+    let file = scene.app.path().join("artisand.toml");
+    let settings = std::fs::read_to_string(&file).unwrap();
+    // It ends when monitored tags have been read, which comes with the worker's records.
+    let port = scene.redis.port();
+    let read = format!("redis-cli -p {port} info commandstats | grep -q smembers");
+    let php = format!("until {read}; do sleep 0.05; done; exit 1");
+    let pool = format!("[unmapped]\npolicy = \"php\"\n[php]\nbinary = [\"sh\", \"-c\", {php:?}]\n");
+    std::fs::write(file, settings + &pool).unwrap();
+    let mut worker = scene.worker(&[]);
+    assert_eq!(
+        worker.wait_timeout(SOON).code(),
+        Some(1),
+        "{}",
+        worker.describe()
+    );
+    let said = worker.stderr();
+    assert!(said.contains("PHP processes could not start"), "{said}");
+    let keys: Vec<String> = scene.redis.query(&[b"KEYS", format!("{P}*").as_bytes()]);
+    assert_eq!(keys, [""; 0]);
+}
+
 #[test]
 fn masters_that_the_app_names_itself_are_a_gap_while_workers_are_masters() {
     let scene = Scene::new();

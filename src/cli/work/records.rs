@@ -92,9 +92,10 @@ impl Records {
         }
     }
 
-    /// Records what the worker does.
+    /// Records what the worker does, which begins now.
     pub(super) fn observe(&self, mut worker: Worker) -> Worker {
         if let Some(horizon) = &self.horizon {
+            horizon.begin();
             worker = worker.with_observer(horizon.recorder());
         }
         if let Some(feed) = &self.feed {
