@@ -157,12 +157,13 @@ end
 ";
 
 /// Removes the records of jobs that have succeeded, but for those that had failed before: the list of failed jobs has
-/// them still. Returns how many records there were.
+/// them still, for as long as other records of completed jobs stay. Returns how many records there were.
 const REMOVED: &str = r"
 local there = 0
 for at, key in ipairs(KEYS) do
     if redis.call('hexists', key, 'failed_at') == 1 then
         redis.call('hset', key, 'status', 'completed', 'completed_at', ARGV[at])
+        redis.call('expireat', key, math.floor(tonumber(ARGV[at]) or 0) + ARGV[#KEYS + 1])
         there = there + 1
     else
         there = there + redis.call('del', key)
@@ -232,7 +233,8 @@ impl<'a> Writes<'a> {
                 records.iter().map(|(key, end)| (key, end)).unzip();
             (self.pipeline.cmd("EVAL").arg(REMOVED).arg(keys.len()))
                 .arg(keys)
-                .arg(ends);
+                .arg(ends)
+                .arg(self.trim.completed.saturating_mul(60));
         }
         if self.pipeline.is_empty() {
             return Ok(Written::default());

@@ -822,6 +822,7 @@ fn jobs_that_succeed_can_be_counted_without_a_record() {
     assert_eq!(scene.status("fails"), "failed");
     assert_eq!(scene.status("mended"), "completed");
     assert!(scene.hash("mended").contains_key("completed_at"));
+    assert_eq!(scene.minutes_to_live("mended"), 30);
     assert_eq!(scene.hash("job:App\\Jobs\\Ok")["throughput"], "7");
 }
 
