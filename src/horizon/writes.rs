@@ -128,6 +128,13 @@ redis.call('hset', KEYS[1], 'id', ARGV[2], 'connection', ARGV[3], 'queue', ARGV[
 redis.call('expireat', KEYS[1], ARGV[8])
 ";
 
+/// Notes that a job with a tag was pushed, unless the tag is no longer monitored: then its list is gone for good.
+const TAGGED: &str = r"
+if redis.call('sismember', KEYS[1], ARGV[1]) == 1 then
+    redis.call('zadd', KEYS[2], ARGV[2], ARGV[3])
+end
+";
+
 /// Lets a record expire, unless another worker has said when meanwhile.
 const EXPIRES: &str =
     "if redis.call('ttl', KEYS[1]) == -1 then redis.call('expireat', KEYS[1], ARGV[1]) end";
@@ -333,10 +340,10 @@ impl<'a> Writes<'a> {
             .iter()
             .filter(|tag| self.monitored.contains(&***tag))
         {
-            let key = self.key(tag);
-            self.pipeline
-                .cmd("ZADD")
-                .arg(key)
+            let keys = ["monitoring", &**tag].map(|name| self.key(name));
+            (self.pipeline.cmd("EVAL").arg(TAGGED).arg(2))
+                .arg(&keys)
+                .arg(&**tag)
                 .arg(&moment)
                 .arg(id)
                 .ignore();

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::harness::fixtures::project;
 use crate::harness::jobs_table::migration;
-use crate::harness::process::{ManagedChild, artisand, eventually, poll, say};
+use crate::harness::process::{ManagedChild, artisand, eventually, poll, say, until};
 use crate::harness::redis::RedisServer;
 use crate::harness::stores::Kind;
 use crate::telemetry::get;
@@ -596,6 +596,36 @@ async fn a_job_that_is_taken_before_its_push_is_noted_has_a_whole_record() {
     assert_eq!(scene.jobs("recent_jobs"), names(&["taken", "done"]));
     assert_eq!(scene.jobs("pending_jobs"), names(&["taken"]));
     assert_eq!(scene.hash("elsewhere"), BTreeMap::new());
+}
+
+/// Monitored tags are read once a second, and nothing removes the list of a tag once it is not monitored any more.
+#[tokio::test]
+async fn a_tag_that_is_no_longer_monitored_gets_no_list() {
+    let scene = Scene::new();
+    let monitoring = format!("{P}monitoring");
+    for tag in ["kept", "stopped"] {
+        let command = ["SADD", &monitoring, tag];
+        scene.redis.query::<()>(&command.map(str::as_bytes));
+    }
+    let mut redis = RedisOptions::default();
+    redis.apply_url(&scene.redis.url()).unwrap();
+    redis.prefix = P.to_owned();
+    let options = HorizonOptions::of_pushes(redis);
+    let runtime = tokio::runtime::Handle::current();
+    let horizon = Horizon::start(options, Arc::new(|_| ()), &runtime).unwrap();
+    until("the tags are read", SOON, async || {
+        let stats: String = scene.redis.query(&[b"INFO", b"commandstats"]);
+        stats.contains("cmdstat_smembers:calls=")
+    })
+    .await;
+    let command = ["SREM", &monitoring, "stopped"];
+    scene.redis.query::<()>(&command.map(str::as_bytes));
+    let pushed = Scene::payload("job", "Ok", &json!({"tags": ["kept", "stopped", "other"]}));
+    let (redis, queue) = ("redis".into(), "default".into());
+    horizon.recorder().pushed(&redis, &queue, pushed.as_bytes());
+    horizon.finish().await;
+    let listed = |tag: &str| scene.redis.scores(&format!("{P}{tag}")).len();
+    assert_eq!(["kept", "stopped", "other"].map(listed), [1, 0, 0]);
 }
 
 #[test]
