@@ -14,7 +14,7 @@ use super::batch::{Batch, Entry, Reserved};
 use super::note::{Backlog, End, MOST, Note, Recorder};
 use super::options::HorizonOptions;
 use super::register::{Alive, Register, trim, trim_silenced};
-use super::writes::{Before, Metrics, Writes, Written, is_known, metrics};
+use super::writes::{Before, Metrics, Writes, Written, is_known, metrics, recorded};
 use crate::connection::{self, Reconnect, Redis};
 use crate::payload::Payload;
 use crate::shown::with_causes;
@@ -458,9 +458,10 @@ fn is_overtaken(entry: &Entry, record: &Record) -> bool {
         // PHP was about to write a failure, and did not.
         Some("reserved") | None => {
             let is_failed = matches!(entry.end, Some((_, End::Failed { .. })));
-            let is_same = payload
-                .as_deref()
-                .is_none_or(|bytes| bytes == &*entry.job.reserved);
+            let job = &*entry.job;
+            let is_same = payload.as_deref().is_none_or(|bytes| {
+                bytes == &*job.reserved || bytes == &*recorded(&job.reserved, &job.payload)
+            });
             is_failed && is_same && (is_missing || status.is_some())
         }
         _ => false,

@@ -140,25 +140,31 @@ const EXPIRES: &str =
     "if redis.call('ttl', KEYS[1]) == -1 then redis.call('expireat', KEYS[1], ARGV[1]) end";
 
 /// Writes that a job went back to a queue, unless another worker has taken it since: then the record has other bytes,
-/// and that worker's attempt goes on, has gone back too, or has ended later. Returns how many fields are new.
+/// and that worker's attempt goes on, has gone back too, or has ended later. Bytes without tags may be there as they
+/// are, from PHP, or as [`recorded`]. Returns how many fields are new.
 const WENT_BACK: &str = r"
 local status, payload, ended = unpack(redis.call('hmget', KEYS[1], 'status', 'payload', 'completed_at'))
 local is_over = status == 'completed' or status == 'failed'
+local function has(bytes)
+    return payload == bytes or ARGV[4] ~= '' and payload == string.sub(bytes, 1, -2) .. ARGV[4]
+end
 -- Some seconds for the way of this note, and for clocks that differ. An attempt that gave its job back untouched has the
 -- same bytes as the next one.
 if is_over and (tonumber(ended) or 0) >= tonumber(ARGV[1]) - 5 then
     return 0
 end
-if not is_over and payload and payload ~= ARGV[2] and payload ~= ARGV[3] then
+if not is_over and payload and not has(ARGV[2]) and not has(ARGV[3]) then
     return 0
 end
-return redis.call('hset', KEYS[1], unpack(ARGV, 4))
+return redis.call('hset', KEYS[1], unpack(ARGV, 5))
 ";
 
-/// Writes that a job is back in its queue, unless a worker has taken it again: then the record has other bytes.
+/// Writes that a job is back in its queue, unless a worker has taken it again: then the record has other bytes, as in
+/// [`WENT_BACK`].
 const MIGRATED: &str = r"
 local status, payload = unpack(redis.call('hmget', KEYS[1], 'status', 'payload'))
-if status == 'reserved' and payload == ARGV[1] then
+local is_same = payload == ARGV[1] or ARGV[3] ~= '' and payload == string.sub(ARGV[1], 1, -2) .. ARGV[3]
+if status == 'reserved' and is_same then
     redis.call('hset', KEYS[1], 'status', 'pending', 'updated_at', ARGV[2], 'delay', '0')
 end
 ";
@@ -303,7 +309,8 @@ impl<'a> Writes<'a> {
         (command.arg(WENT_BACK).arg(1).arg(key))
             .arg(at)
             .arg(&*entry.job.reserved)
-            .arg(&*entry.job.body);
+            .arg(&*entry.job.body)
+            .arg(tags_for(&entry.job.payload));
         for (name, value) in fields {
             command.arg(*name).arg(*value);
         }
@@ -330,7 +337,7 @@ impl<'a> Writes<'a> {
             .arg(pushed.connection.as_str())
             .arg(pushed.queue.as_str())
             .arg(name_of(&payload))
-            .arg(&*pushed.payload)
+            .arg(&*recorded(&pushed.payload, &payload))
             .arg(&moment)
             .arg(expires)
             .arg(mark)
@@ -361,6 +368,7 @@ impl<'a> Writes<'a> {
         (self.pipeline.cmd("EVAL").arg(MIGRATED).arg(1).arg(key))
             .arg(reserved)
             .arg(at.to_string())
+            .arg(tags_for(&payload))
             .ignore();
     }
 
@@ -381,6 +389,7 @@ impl<'a> Writes<'a> {
             return self.forget(entry);
         }
         let (job, id) = (&*entry.job, &*entry.id);
+        let [payload, body] = [&job.reserved, &job.body].map(|bytes| recorded(bytes, &job.payload));
         let reserved = entry.reserved.map(|at| at.to_string());
         let mut fields = Fields::new();
         if !is_known(entry) {
@@ -400,7 +409,7 @@ impl<'a> Writes<'a> {
         match &entry.end {
             None => {
                 fields.push(("status", b"reserved"));
-                fields.push(("payload", &job.reserved));
+                fields.push(("payload", &payload));
                 match &reserved {
                     Some(at) if is_old(entry) => self.set_unless_taken(entry, at, &fields),
                     _ => self.set(id, &fields),
@@ -426,7 +435,7 @@ impl<'a> Writes<'a> {
             Some((at, End::Released(delay))) => {
                 let (updated, delay) = (at.to_string(), delay.to_string());
                 fields.push(("status", b"pending"));
-                fields.push(("payload", &job.reserved));
+                fields.push(("payload", &payload));
                 fields.push(("updated_at", updated.as_bytes()));
                 fields.push(("delay", delay.as_bytes()));
                 self.set_unless_taken(entry, &updated, &fields);
@@ -436,7 +445,7 @@ impl<'a> Writes<'a> {
                 fields.retain(|(name, _)| *name != "queue");
                 fields.push(("queue", queue.as_bytes()));
                 fields.push(("status", b"pending"));
-                fields.push(("payload", &job.body));
+                fields.push(("payload", &body));
                 fields.push(("updated_at", updated.as_bytes()));
                 self.set_unless_taken(entry, &updated, &fields);
             }
@@ -450,10 +459,11 @@ impl<'a> Writes<'a> {
     fn complete<'b>(&mut self, entry: &'b Entry, fields: Fields<'b>, at: Micros) {
         let (job, id) = (&*entry.job, &*entry.id);
         let completed = at.to_string();
+        let payload = recorded(&job.reserved, &job.payload);
         let mut fields: Fields<'_> = fields;
         fields.push(("status", b"completed"));
         // The program that pushed the job may have written its record since the reservation was.
-        fields.push(("payload", &job.reserved));
+        fields.push(("payload", &payload));
         fields.push(("completed_at", completed.as_bytes()));
         self.set(id, &fields);
         let list = if job.payload.silenced {
@@ -479,9 +489,10 @@ impl<'a> Writes<'a> {
     fn fail<'b>(&mut self, entry: &'b Entry, fields: Fields<'b>, at: Micros, exception: &str) {
         let (job, id) = (&*entry.job, &*entry.id);
         let failed = at.to_string();
+        let payload = recorded(&job.reserved, &job.payload);
         let mut fields: Fields<'_> = fields;
         fields.push(("status", b"failed"));
-        fields.push(("payload", &job.reserved));
+        fields.push(("payload", &payload));
         fields.push(("exception", exception.as_bytes()));
         fields.push(("context", b""));
         fields.push(("completed_at", failed.as_bytes()));
@@ -525,7 +536,8 @@ impl<'a> Writes<'a> {
     /// Makes a record a failed one again that has the exception still.
     pub(super) fn fail_again(&mut self, entry: &Entry) {
         let id = &*entry.id;
-        let fields: [(&str, &[u8]); 2] = [("status", b"failed"), ("payload", &entry.job.reserved)];
+        let payload = recorded(&entry.job.reserved, &entry.job.payload);
+        let fields: [(&str, &[u8]); 2] = [("status", b"failed"), ("payload", &payload)];
         self.set(id, &fields);
         self.remove_from(&["pending_jobs"], id);
         self.expire(id, Micros::now(), self.trim.failed);
@@ -596,6 +608,24 @@ fn measured_name(payload: &Payload) -> Cow<'_, str> {
         format!("{name} (closure)").into()
     } else {
         name.into()
+    }
+}
+
+/// The payload of a job as its record has it: a page of Horizon fails at one without tags, as of a job that was pushed
+/// by a program that does not know Horizon.
+pub(super) fn recorded<'a>(bytes: &'a [u8], payload: &Payload) -> Cow<'a, [u8]> {
+    match (tags_for(payload), bytes.strip_suffix(b"}")) {
+        ("", _) | (_, None) => bytes.into(),
+        (tags, Some(begin)) => [begin, tags.as_bytes()].concat().into(),
+    }
+}
+
+/// What stands for the last byte of a payload in its record; empty if there are tags in it.
+fn tags_for(payload: &Payload) -> &'static str {
+    if payload.has_tags {
+        ""
+    } else {
+        r#","tags":[]}"#
     }
 }
 

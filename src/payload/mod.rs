@@ -153,6 +153,8 @@ pub struct Payload {
     pub limits: Limits,
     /// `tags` of Horizon.
     pub tags: Vec<Box<str>>,
+    /// Whether there is a field `tags`, other than null.
+    pub(crate) has_tags: bool,
     /// `createdAt`, since Laravel 12.11.
     pub created_at: Option<UnixSeconds>,
     /// `delay`: how long after the push the job was to become due, where there is `createdAt`; before that, another
@@ -301,7 +303,8 @@ impl Payload {
                 timeout: fields.timeout.map(seconds),
                 retry_until: fields.retry_until.or(fields.timeout_at),
             },
-            tags: fields.tags,
+            has_tags: fields.tags.is_some(),
+            tags: fields.tags.unwrap_or_default(),
             delay,
             created_at: fields.created_at.map(UnixSeconds),
             pushed_at: fields.pushed_at,
@@ -450,7 +453,7 @@ struct Fields<'a> {
     timeout: Option<i64>,
     retry_until: Option<UnixSeconds>,
     timeout_at: Option<UnixSeconds>,
-    tags: Vec<Box<str>>,
+    tags: Option<Vec<Box<str>>>,
     created_at: Option<i64>,
     pushed_at: Option<f64>,
     horizon_type: Option<Box<str>>,
@@ -522,10 +525,11 @@ fn count(number: f64) -> Option<u32> {
     whole
 }
 
-/// Tags: a list, the object that Lua made of a list, or one tag; otherwise empty.
-fn tags(reader: &mut Reader<'_>) -> Result<Vec<Box<str>>, JsonError> {
+/// Tags: a list, the object that Lua made of a list, or one tag; `None` for null; otherwise empty.
+fn tags(reader: &mut Reader<'_>) -> Result<Option<Vec<Box<str>>>, JsonError> {
     let mut tags = Vec::new();
     match reader.token()? {
+        Token::Null => return Ok(None),
         Token::Array => reader.elements(|reader| {
             tags.extend(reader.text()?);
             Ok(())
@@ -537,7 +541,7 @@ fn tags(reader: &mut Reader<'_>) -> Result<Vec<Box<str>>, JsonError> {
         Token::Text(tag) => tags.push(tag.into()),
         _ => {}
     }
-    Ok(tags)
+    Ok(Some(tags))
 }
 
 /// The `data` of an object job.
@@ -651,10 +655,12 @@ mod tests {
         assert_eq!(payload.pushed_at, Some(1_735_600_000.123_4));
         assert_eq!(payload.horizon_type.as_deref(), Some("job"));
         for tags in ["[]", "{}", "null", "3", "\"\""] {
-            parse(&format!(
+            let payload = parse(&format!(
                 r#"{{"job":"A@b","tags":{tags},"pushedAt":1735600000.5,"silenced":1}}"#
             ));
+            assert_eq!(payload.has_tags, tags != "null", "{tags}");
         }
+        assert!(!parse(r#"{"job":"A@b"}"#).has_tags);
     }
 
     #[test]

@@ -140,6 +140,15 @@ handler = { exec = ["sh", "-c", "[ $ARTISAND_JOB_ATTEMPTS = 2 ]"] }
         payload.to_string()
     }
 
+    /// The payload of a job that was pushed by a program that does not know Horizon.
+    fn foreign(id: &str, class: &str, fields: &Value) -> String {
+        let mut payload = serde_json::from_str(&Self::payload(id, class, fields)).unwrap();
+        if let Value::Object(fields) = &mut payload {
+            fields.retain(|name, _| !matches!(&**name, "type" | "tags" | "silenced" | "pushedAt"));
+        }
+        payload.to_string()
+    }
+
     fn push(&self, payload: &str) {
         let (list, notify) = ("shop-queues:default", "shop-queues:default:notify");
         self.redis
@@ -536,6 +545,45 @@ fn a_release_that_is_written_late_leaves_the_attempt_of_another_worker_alone() {
     }
 }
 
+/// Pages of Horizon fail at payloads without them.
+#[test]
+fn the_record_of_a_job_that_was_pushed_without_tags_has_them() {
+    let scene = Scene::new();
+    let port = scene.redis.port();
+    let is_reserved = format!("[ \"$(redis-cli -p {port} HGET {P}back status)\" = reserved ]");
+    let script = format!("until {is_reserved}; do sleep 0.01; done; exit 1\n");
+    std::fs::write(scene.app.path().join("meanwhile.sh"), script).unwrap();
+    scene.push(&Scene::foreign("ok", "Ok", &json!({})));
+    scene.push(&Scene::foreign("fails", "Fails", &json!({})));
+    // Its release finds the record of its reservation.
+    let again = json!({"maxTries": 3, "backoff": 60});
+    scene.push(&Scene::foreign("back", "Meanwhile", &again));
+    scene.push(&Scene::payload("null", "Ok", &json!({"tags": null})));
+    let mut worker = scene.worker(&["--max-jobs=4"]);
+    worker.succeeds_within(SOON);
+    for (id, status) in [
+        ("ok", "completed"),
+        ("null", "completed"),
+        ("fails", "failed"),
+        ("back", "pending"),
+    ] {
+        let record = scene.hash(id);
+        let said = worker.describe();
+        assert_eq!(record["status"], status, "{id}: {said}");
+        let payload: Value = serde_json::from_str(&record["payload"]).unwrap();
+        assert_eq!(payload["tags"], json!([]), "{id}");
+        assert_eq!(payload["attempts"], 1, "{id}");
+    }
+    assert_eq!(scene.hash("back")["delay"], "60");
+    // The queue has its own bytes.
+    let delayed = scene.redis.scores("shop-queues:default:delayed");
+    let delayed: Value = serde_json::from_slice(&delayed[0].0).unwrap();
+    assert_eq!(
+        (&delayed["uuid"], &delayed["tags"]),
+        (&json!("back"), &Value::Null)
+    );
+}
+
 /// A worker in PHP may take a job before artisand has noted that it has pushed it.
 #[tokio::test]
 async fn a_job_that_is_taken_before_its_push_is_noted_has_a_whole_record() {
@@ -738,17 +786,26 @@ fn a_record_that_is_refused_keeps_no_other_from_being_whole() {
 }
 
 /// Reservations that have run out: of `lost`, of `taken`, which another worker has taken again and whose record comes
-/// late, and of `forgotten`, whose record has expired.
+/// late, of `forgotten`, whose record has expired, and of `foreign`, which has tags only in its record.
 fn scene_of_killed_workers() -> Scene {
     let scene = Scene::new();
-    for (id, attempts) in [("lost", 1), ("taken", 2), ("forgotten", 1)] {
-        let reserved = Scene::payload(id, "Ok", &json!({"attempts": 1}));
+    for (id, attempts) in [("lost", 1), ("taken", 2), ("forgotten", 1), ("foreign", 1)] {
+        let attempt = json!({"attempts": 1});
+        let reserved = if id == "foreign" {
+            Scene::foreign(id, "Ok", &attempt)
+        } else {
+            Scene::payload(id, "Ok", &attempt)
+        };
         let set = ["ZADD", "shop-queues:default:reserved", "1", &reserved];
         scene.redis.query::<()>(&set.map(str::as_bytes));
         if id == "forgotten" {
             continue;
         }
-        let payload = Scene::payload(id, "Ok", &json!({"attempts": attempts}));
+        let payload = if id == "foreign" {
+            format!("{},\"tags\":[]}}", &reserved[..reserved.len() - 1])
+        } else {
+            Scene::payload(id, "Ok", &json!({"attempts": attempts}))
+        };
         scene.record(id, &payload);
         let key = format!("{P}{id}");
         let fields = ["HSET", &key, "status", "reserved", "updated_at", "1"];
@@ -758,8 +815,9 @@ fn scene_of_killed_workers() -> Scene {
 }
 
 fn assert_that_records_follow_the_move(scene: &Scene) {
-    eventually("the record says so", SOON, || {
-        (scene.status("lost") == "pending").then_some(())
+    eventually("the records say so", SOON, || {
+        let are_pending = ["lost", "foreign"].map(|id| scene.status(id) == "pending");
+        (are_pending == [true; 2]).then_some(())
     });
     let record = scene.hash("lost");
     assert_eq!(record["delay"], "0");
@@ -789,7 +847,7 @@ fn a_job_is_pending_again_when_its_reservation_has_run_out() {
     worker.succeeds_within(SOON);
     assert_eq!(
         scene.jobs("completed_jobs"),
-        names(&["forgotten", "lost", "taken", "waits"])
+        names(&["foreign", "forgotten", "lost", "taken", "waits"])
     );
 }
 
