@@ -2246,7 +2246,8 @@ class Exporter
     /** Settings that the app makes in code and that Laravel's workers and commands obey. */
     private function code($app)
     {
-        $code = ['pop_using' => [], 'exit_codes' => [], 'unpolled' => [], 'pipes' => [], 'prohibited' => [], 'names_masters' => false];
+        $code = ['pop_using' => [], 'exit_codes' => [], 'unpolled' => [], 'pipes' => [], 'prohibited' => []];
+        $code['names_masters'] = false;
         try {
             $worker = 'Illuminate\Queue\Worker';
             $code['pop_using'] = array_map('strval', array_keys((array) $this->shared($worker, 'popCallbacks')));
