@@ -194,7 +194,7 @@ mod tests {
     async fn a_record_is_looked_for_behind_others() {
         let queue = MemoryQueue::new(None);
         for number in 0..PAGE {
-            let other = failed(&number.to_string(), 60);
+            let other = failed(&format!("other-{number}"), 60);
             queue.spool_record(Spool::FailedJobs, other.to_json());
         }
         queue.spool_record(Spool::FailedJobs, b"from another program".to_vec());

@@ -367,6 +367,7 @@ async fn a_timeout_is_an_exception_of_the_job_too() {
 async fn laravel_before_10_10_has_no_exception_for_timeouts_alone() {
     let mut scene = Scene::new(slow(S(3600)));
     scene.services.version = "9.52.0".parse().unwrap();
+    scene.services.manifest = Some(manifest("9.52.0", &json!({"App\\Jobs\\A": {}})));
     let payload = payload("A", 1, &json!({"maxTries": 1, "timeout": 5}));
     let attempted = scene.attempt(&payload, 1, Settled::Done).await;
     let exception = &attempted.failed().exception;
