@@ -183,6 +183,7 @@ impl Dispatch {
             inherited: Inherited {
                 context: self.app.inherited.context.clone(),
                 trace: Some(Arc::new(trace)),
+                tenant: self.app.inherited.tenant.clone(),
             },
         })
     }

@@ -62,6 +62,7 @@ impl JobInfo {
         Inherited {
             context: self.payload.context.clone(),
             trace: self.trace.clone(),
+            tenant: self.payload.tenant.clone(),
         }
     }
 }

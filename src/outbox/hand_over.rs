@@ -397,7 +397,7 @@ impl HandOver<'_> {
     }
 
     fn payload(&self, closure: Closure, inherited: &Inherited) -> Result<Vec<u8>, HandOverError> {
-        self.payload_with(closure, inherited.fields())
+        self.payload_with(closure, inherited.fields_of_closure())
     }
 
     fn payload_with(

@@ -172,6 +172,9 @@ pub struct Payload {
     pub delete_when_missing_models: Option<bool>,
     /// `illuminate:log:context`, since Laravel 11.
     pub context: Option<Arc<LogContext>>,
+    /// `tenantId` and `tenant_id`, with their JSON: the tenant for which the job was pushed, as
+    /// `spatie/laravel-multitenancy` up to 3 and `stancl/tenancy` note it. One that is null is left out.
+    pub tenant: Vec<(Box<str>, Box<RawValue>)>,
     /// `data`.
     pub data: Data,
     /// Whether there is a field `backoff`, which Laravel writes since 8.0, if only as null.
@@ -313,6 +316,7 @@ impl Payload {
             retry_of: fields.retry_of,
             delete_when_missing_models: fields.delete_when_missing_models,
             context: fields.context.map(Arc::new),
+            tenant: fields.tenant,
             data,
             has_backoff: fields.has_backoff,
         })
@@ -461,6 +465,7 @@ struct Fields<'a> {
     retry_of: Option<Box<str>>,
     delete_when_missing_models: Option<bool>,
     context: Option<LogContext>,
+    tenant: Vec<(Box<str>, Box<RawValue>)>,
     /// The JSON of `data`, and its fields if it is that of an object job.
     data: Option<(&'a str, CommandData)>,
 }
@@ -503,12 +508,23 @@ impl<'a> Fields<'a> {
                 self.delete_when_missing_models = reader.int()?.map(|value| value != 0);
             }
             "illuminate:log:context" => self.context = LogContext::read(reader)?,
+            "tenantId" | "tenant_id" => self.read_tenant(name, reader)?,
             "data" => {
                 let mut command = CommandData::default();
                 let source = reader.source(|reader| command.read(reader))?;
                 self.data = Some((source, command));
             }
             _ => reader.skip()?,
+        }
+        Ok(())
+    }
+
+    fn read_tenant(&mut self, name: &str, reader: &mut Reader<'a>) -> Result<(), JsonError> {
+        let json = reader.source(Reader::skip)?;
+        self.tenant.retain(|(known, _)| **known != *name);
+        if json != "null" {
+            let json = RawValue::from_string(json.to_owned());
+            self.tenant.extend(json.ok().map(|json| (name.into(), json)));
         }
         Ok(())
     }

@@ -375,7 +375,7 @@ async fn a_refused_job_of_a_batch_is_counted_where_php_can_go_on() {
 #[tokio::test]
 async fn where_only_php_knows_the_batches_php_counts() {
     let app = app_of(services("13.31.0"), to_php());
-    let info = info(&payload_of(A, &object(A, 0, ""), 1, &json!({})));
+    let info = info(&payload_of(A, &object(A, 0, ""), 1, &of_a_tenant()));
     let completion = Completion {
         batch: Some("b-17".into()),
         php_queue: Some("php".into()),
@@ -394,6 +394,49 @@ async fn where_only_php_knows_the_batches_php_counts() {
         };
         let text = String::from_utf8_lossy(&push.payload);
         assert!(text.contains(method) && text.contains("b-17"), "{text}");
+        let found: serde_json::Value = serde_json::from_slice(&push.payload).unwrap();
+        for (name, value) in of_a_tenant().as_object().unwrap() {
+            assert_eq!(found[name], *value, "{name}");
+        }
+    }
+}
+
+/// What a job has that its closures have too.
+fn of_a_tenant() -> serde_json::Value {
+    json!({
+        "timeout": 900, "tenantId": 7,
+        "illuminate:log:context": {"data": {"tenantId": "i:7;"}, "hidden": []},
+    })
+}
+
+/// The worker that counts may be another one, and knows the job from the record only.
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn the_record_of_a_count_has_what_its_closure_inherits_from_the_job() {
+    let services = Services {
+        batches: Some(batches("13.31.0")),
+        ..services("13.31.0")
+    };
+    let app = app_of(services, to_php());
+    let completion = Completion {
+        batch: Some("b".into()),
+        ..Completion::default()
+    };
+    for (fields, timeout) in [(of_a_tenant(), Some(900)), (json!({}), None)] {
+        let info = info(&payload_of(A, &object(A, 0, ""), 1, &fields));
+        let effects = completion.on_success(&app, &info, Vec::new(), Vec::new());
+        let effects = effects.await.unwrap();
+        let Effect::Append(Spool::FollowUps, record) = &effects[0] else {
+            panic!("{effects:?}");
+        };
+        let FollowUp::Count(count) = serde_json::from_slice(record).unwrap() else {
+            panic!("no count");
+        };
+        assert_eq!(count.timeout, timeout);
+        let inherited = count.inherited.unwrap_or_default();
+        for name in ["tenantId", "illuminate:log:context"] {
+            assert_eq!(inherited.get(name), fields.get(name), "{name}");
+        }
     }
 }
 
