@@ -548,7 +548,10 @@ mod tests {
         };
         let old = doubt("12.44.0", "redis").unwrap();
         let problem = old.to_string();
-        assert!(old.is_certain && problem.contains("delayed jobs"), "{problem}");
+        assert!(
+            old.is_certain && problem.contains("delayed jobs"),
+            "{problem}"
+        );
         assert!(problem.contains("serializer` is 1"), "{problem}");
         let new = doubt("12.45.0", "redis").unwrap();
         let problem = new.to_string();

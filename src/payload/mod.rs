@@ -524,7 +524,8 @@ impl<'a> Fields<'a> {
         self.tenant.retain(|(known, _)| **known != *name);
         if json != "null" {
             let json = RawValue::from_string(json.to_owned());
-            self.tenant.extend(json.ok().map(|json| (name.into(), json)));
+            self.tenant
+                .extend(json.ok().map(|json| (name.into(), json)));
         }
         Ok(())
     }
