@@ -87,6 +87,10 @@ pub(super) async fn resume(args: PauseArgs, global: &GlobalArgs) -> anyhow::Resu
 async fn run(args: &PauseArgs, global: &GlobalArgs, pauses: bool) -> anyhow::Result<ExitCode> {
     let config = global.load_config()?;
     let mut screen = Screen::new(global);
+    if pauses && is_unpolled(&config, "pause") {
+        screen.error("Queue pausing is currently disabled.")?;
+        return Ok(ExitCode::FAILURE);
+    }
     let Some(subject) = Subject::of(args, &config) else {
         screen.error("A queue name is required unless the --all option is used")?;
         return Ok(ExitCode::FAILURE);
@@ -100,6 +104,12 @@ async fn run(args: &PauseArgs, global: &GlobalArgs, pauses: bool) -> anyhow::Res
     screen.info(&format!("Job processing on {name} has been {done}"))?;
     subject.warn_if_unknown(&config, &mut screen)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether the app's code keeps its workers from asking for a signal, according to its manifest.
+pub(super) fn is_unpolled(config: &Config, signal: &str) -> bool {
+    let manifest = config.manifest();
+    manifest.is_some_and(|(_, known)| known.code.unpolled.iter().any(|known| known == signal))
 }
 
 /// Sets or removes the mark that workers obey.

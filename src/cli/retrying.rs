@@ -142,10 +142,21 @@ impl<'a> Retrying<'a> {
         let queue = QueueName::from(job.queue.as_str());
         let ledger = connection.part(&queue);
         let ledger = ledger.unwrap_or_else(|| Arc::clone(&connection) as _);
-        if !before_retry::take_out(&ledger, &self.store, job, Clock::System).await? {
-            return Ok(stays(format!(
-                "Job [{id}] is still being recorded by a worker: retry it in a moment"
-            )));
+        match before_retry::take_out(&ledger, &self.store, job, Clock::System).await {
+            Ok(true) => {}
+            Ok(false) => {
+                return Ok(stays(format!(
+                    "Job [{id}] is still being recorded by a worker: retry it in a moment"
+                )));
+            }
+            // The store may refuse this record alone.
+            Err(before_retry::Error::Store(error)) => {
+                let error = output::with_causes(&error.into());
+                return Ok(stays(format!(
+                    "Job [{id}] has failed once more, and this cannot be recorded: {error}"
+                )));
+            }
+            Err(error @ before_retry::Error::Spool(_)) => return Err(error.into()),
         }
         let started = Instant::now();
         let pushed = connection.push(&queue, &[payload]).await;

@@ -248,6 +248,8 @@ impl Config {
     pub(crate) fn doubt_of_encoding(&self, connection: &str) -> Option<Doubt> {
         let laravel = self.laravel()?;
         let (path, value) = laravel.queue_encoding(connection).ok()??;
+        // The connection may have options of its own.
+        let option = path.rsplit('.').next().unwrap_or(&path);
         let are_delayed_encoded = !laravel.known_version().is_at_least(12, 45);
         let effect = if are_delayed_encoded {
             "delayed jobs that PHP pushes cannot be read and go to quarantine, and PHP workers cannot delete jobs"
@@ -257,7 +259,7 @@ impl Config {
         Some(Doubt {
             place: None,
             problem: format!(
-                "queue connection `{connection}`: `{path}` is {value}, with which phpredis encodes what it sends outside of scripts: {effect}"
+                "queue connection `{connection}`: the option `{option}` of its Redis connection is {value}, with which phpredis encodes what it sends outside of scripts: {effect}"
             ),
             remedy: "unset it, or give the queue a Redis connection without it",
             is_certain: are_delayed_encoded,
@@ -552,7 +554,8 @@ mod tests {
             old.is_certain && problem.contains("delayed jobs"),
             "{problem}"
         );
-        assert!(problem.contains("serializer` is 1"), "{problem}");
+        let option = "the option `serializer` of its Redis connection is 1";
+        assert!(problem.contains(option), "{problem}");
         let new = doubt("12.45.0", "redis").unwrap();
         let problem = new.to_string();
         assert!(!new.is_certain && !problem.contains("delayed"), "{problem}");

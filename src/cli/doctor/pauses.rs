@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::cache::Watched;
+use crate::cli::pause::is_unpolled;
 use crate::cli::report::Report;
 use crate::config::{self, Config};
 use crate::queue::QueueName;
@@ -29,7 +30,12 @@ pub(super) async fn check(
         return report;
     };
     for (name, is_paused) in names.into_iter().zip(signals.paused) {
-        if is_paused {
+        if is_paused && is_unpolled(config, "pause") {
+            report.ok(
+                "queue",
+                format!("`{name}` is paused, which neither the app's workers nor artisand obey"),
+            );
+        } else if is_paused {
             report.warn(
                 "queue",
                 format!("`{name}` is paused: no worker takes its jobs"),

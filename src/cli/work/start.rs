@@ -14,6 +14,7 @@ use super::plan::Plan;
 use super::records::Records;
 use crate::cli::open_to_work;
 use crate::cli::orders;
+use crate::cli::pause::is_unpolled;
 use crate::config::{self, Config, Connection};
 use crate::failed::FailedJobs;
 use crate::handler::Services;
@@ -69,14 +70,9 @@ impl Stores {
 
 /// The signals that the app's code keeps its workers from asking for, if a manifest says so.
 fn unpolled(config: &Config) -> Unpolled {
-    let manifest = config.manifest();
-    let is_said = |signal: &str| {
-        let mut unpolled = manifest.iter().flat_map(|(_, known)| &known.code.unpolled);
-        unpolled.any(|known| known == signal)
-    };
     Unpolled {
-        restart: is_said("restart"),
-        pause: is_said("pause"),
+        restart: is_unpolled(config, "restart"),
+        pause: is_unpolled(config, "pause"),
     }
 }
 

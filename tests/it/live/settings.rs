@@ -83,8 +83,19 @@ fn what_the_app_sets_in_code_is_in_its_manifest_and_prohibits_commands(version: 
 
     let queue = laravel.key("queues:default");
     if version == 13 {
-        // The app's workers do not ask whether it is paused.
-        let (said, code) = laravel.text(&["queue:pause", "redis:default"]);
+        let pause = ["queue:pause", "redis:default"];
+        let (theirs, code) = laravel.text(&pause);
+        let ours = workplace.artisand(&pause).output().unwrap();
+        assert_eq!(ours.status.code(), Some(code), "{theirs} {ours:?}");
+        let said = "Queue pausing is currently disabled.";
+        assert!(theirs.contains(said), "{theirs}");
+        assert!(
+            String::from_utf8_lossy(&ours.stdout).contains(said),
+            "{ours:?}"
+        );
+        // The app's workers do not ask whether it was paused before.
+        let pausing = RealLaravel::new(version, &redis);
+        let (said, code) = pausing.text(&pause);
         assert_eq!(code, 0, "{said}");
         laravel.run(&["interop:journal", "unpolled"]);
         let mut worker = workplace.worker(&["--stop-when-empty"]);
