@@ -32,7 +32,8 @@ pub struct Limits {
 
 /// Reads `retryUntil` or `timeoutAt`: a number other than 0, or text that is one.
 ///
-/// With any other value the job's tries count: Laravel tests whether the value is true.
+/// With any other value the job's tries count. So it is in Laravel for 0, false and an empty text; what it does with
+/// text that is no number depends on the version of PHP.
 pub(super) fn read_moment(reader: &mut Reader<'_>) -> Result<Option<UnixSeconds>, JsonError> {
     let moment = reader.number()?.filter(|moment| *moment != 0.0);
     #[expect(

@@ -20,7 +20,7 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Connections to a file.
 struct Sqlite {
     pool: sqlx::SqlitePool,
-    /// The file has one writer at a time, for which `SQLite` waits by sleeping: connections of this process take turns.
+    /// The file has one writer at a time, for which `SQLite` waits by sleeping: connections of one pool take turns.
     writing: Arc<Mutex<()>>,
 }
 

@@ -12,7 +12,7 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use tokio::runtime::{self, Handle};
+use tokio::runtime;
 use tokio::sync::OnceCell;
 
 use super::{
@@ -83,8 +83,8 @@ impl Default for DatabaseQueueOptions {
 #[derive(Debug)]
 pub struct DatabaseQueue {
     table: Table,
-    /// The runtime on which it was made, for its jobs.
-    runtime: runtime::Id,
+    /// The runtime that takes jobs.
+    pops_on: OnceLock<runtime::Id>,
     /// Connections for renewals from another runtime.
     renewing: OnceCell<Database>,
     marks: Marks,
@@ -144,7 +144,7 @@ impl DatabaseQueue {
         Ok(Self {
             presence: Presence::of(kind, &database.address()),
             table: Table::new(Database::new(database)?, &options.table),
-            runtime: Handle::current().id(),
+            pops_on: OnceLock::new(),
             renewing: OnceCell::new(),
             marks: Marks::default(),
             wake: Wake::new(database)?,

@@ -2,6 +2,8 @@
 
 use std::num::NonZeroUsize;
 
+use tokio::runtime::Handle;
+
 use super::DatabaseQueue;
 use super::step::{Failure, commit, repeated};
 use super::table::{Table, Ticket, number};
@@ -30,6 +32,7 @@ fn one_more(most: i64) -> String {
 impl DatabaseQueue {
     pub(super) async fn pop_jobs(&self, mut request: PopRequest<'_>) -> Result<Popped, Error> {
         let mut popped = Popped::default();
+        self.pops_on.get_or_init(|| Handle::current().id());
         self.wake.begin().await;
         let mut selection = request.selection.take();
         if let Some(selection) = &mut selection {

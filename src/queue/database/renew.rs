@@ -6,8 +6,8 @@
 //! A settlement that is in the middle of its transaction then keeps the rows of its jobs locked, and a renewal that
 //! waited for one of them would cost all other jobs their reservations. So rows of settlements of this process are
 //! marked, and passed by while they are locked: their settlement says what becomes of them. All other locks are waited
-//! for, which are those of other programs and last for moments. A transaction on `SQLite` locks the whole file; while
-//! that lasts no other worker can take a job, either.
+//! for, which are those of other programs and last for moments. A transaction on `SQLite` locks the whole file: no other
+//! worker takes a job while it lasts, but then one may be faster than the renewal.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,11 +23,13 @@ use crate::time::UnixSeconds;
 
 /// Most connections for renewals from another runtime: a queue whose rows are locked leaves one to the others.
 const CONNECTIONS: u32 = 2;
+/// Most rows that are renewed in one transaction where each takes a statement of its own.
+const ONE_BY_ONE: usize = 32;
 
 impl DatabaseQueue {
     /// The connections for a renewal from this runtime; own ones are opened by the first that needs them.
     async fn database_to_renew(&self) -> Result<&Database, connection::Error> {
-        if Handle::current().id() == self.runtime {
+        if self.pops_on.get() == Some(&Handle::current().id()) {
             return Ok(&self.table.database);
         }
         let open = || std::future::ready(self.table.database.another(CONNECTIONS));
@@ -41,7 +43,12 @@ impl DatabaseQueue {
     ) -> Result<Vec<Held>, Error> {
         let end = now.plus(self.options.retry_after);
         let mut held = Vec::with_capacity(jobs.len());
-        for chunk in jobs.chunks(MOST_AT_ONCE.get()) {
+        // Their rows are locked until the last of them is renewed.
+        let together = match self.table.kind() {
+            DatabaseKind::MySql => ONE_BY_ONE,
+            _ => MOST_AT_ONCE.get(),
+        };
+        for chunk in jobs.chunks(together) {
             let renewed = repeated(|| self.renew_together(chunk, now)).await;
             let renewed = renewed.map_err(self.failed("renew", chunk[0].queue.as_str()))?;
             held.extend(renewed.into_iter().map(|is_held| {

@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+/// How long a request may take to come, or to be let go.
+const SOON: Duration = Duration::from_secs(60);
+
 /// A running server. It takes connections until the test ends.
 pub(crate) struct Sqs {
     port: u16,
@@ -178,8 +181,10 @@ impl Sqs {
         let shared = Arc::clone(&self.shared);
         let waiting = tokio::task::spawn_blocking(move || {
             let state = shared.state.lock().unwrap();
-            let waiting = (shared.changed).wait_while(state, |state| is_missing(state));
-            drop(waiting.unwrap());
+            let waiting =
+                (shared.changed).wait_timeout_while(state, SOON, |state| is_missing(state));
+            let waited = waiting.unwrap().1;
+            assert!(!waited.timed_out(), "the request has not come");
         });
         waiting.await.unwrap();
     }
@@ -232,7 +237,9 @@ impl Shared {
             state.held.insert(action.to_owned());
             self.changed.notify_all();
             let is_held = |state: &mut State| state.held.contains(action);
-            state = self.changed.wait_while(state, is_held).unwrap();
+            state = (self.changed.wait_timeout_while(state, SOON, is_held))
+                .unwrap()
+                .0;
         }
         if state.denied.contains(action) {
             return refusal("AccessDenied", "the key is not allowed to do this");

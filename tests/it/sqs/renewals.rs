@@ -4,13 +4,13 @@ use super::*;
 
 const HIDE: &str = "ChangeMessageVisibilityBatch";
 
-/// Two jobs with reservations of six seconds, of which so much has passed that a renewal asks the server.
+/// Two jobs with reservations of 18 seconds, of which so much has passed that a renewal asks the server.
 async fn due(server: &Sqs) -> (Arc<SqsQueue>, Vec<Arc<ReservedJob>>) {
-    let queue = Arc::new(queue_of(server, Some(6)));
+    let queue = Arc::new(queue_of(server, Some(18)));
     push(&queue, "q", [1, 2]).await;
     let jobs = take(&*queue, "q", 2).await;
     // Time itself is the subject: a third of the reservation passes.
-    sleep(Duration::from_millis(2100)).await;
+    sleep(Duration::from_millis(6100)).await;
     (queue, jobs)
 }
 
