@@ -32,7 +32,7 @@ pub(super) const UNTIL_FREED: Duration = Duration::from_secs(60);
 ///
 /// The request for it may be held up on its way until another worker has pushed the job, and the job has run: nothing
 /// would free a lock that is taken then. It gets its real lifetime once its worker has the answer and still has the
-/// lease, as no other worker can have pushed the job before.
+/// lease: a lease without a break shows that no other worker has pushed the job.
 const AT_FIRST: Duration = Duration::from_secs(60);
 
 /// How far a list is searched for a record that frees a lock.

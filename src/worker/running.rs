@@ -47,7 +47,7 @@ impl Running {
             Entry {
                 job,
                 since: now,
-                // No such moment where the clock was set while the job came.
+                // The clock of the system cannot tell a moment before its start.
                 renewed: now.checked_sub(age).unwrap_or(now),
                 misses: 0,
                 is_told: false,

@@ -34,8 +34,13 @@ impl Stopping {
             self.asked_at.get_or_insert(now);
         }
         if self.deadline.is_none() {
-            self.deadline = self.asked_at.zip(grace).map(|(at, grace)| at + grace);
+            self.deadline = self.deadline_of(grace);
         }
+    }
+
+    /// When the grace period ends, if an order to quit was given.
+    fn deadline_of(&self, grace: Option<Duration>) -> Option<Instant> {
+        self.asked_at.zip(grace).map(|(at, grace)| at + grace)
     }
 
     /// Whether running jobs have to be cut now.
@@ -85,7 +90,7 @@ impl Run {
         let unsettled = stopping.settle(&mut background, orders.clone()).await;
         let budget = DrainBudget {
             orders,
-            deadline: stopping.deadline,
+            deadline: stopping.deadline_of(options.grace),
             grace: options.grace,
         };
         let recorded = async {

@@ -60,7 +60,7 @@ impl Attempt {
         let mut outcome = ran.outcome;
         end.is_stuck = ran.is_stuck;
         end.was_cut = outcome == Outcome::Stopped;
-        if end.was_cut {
+        if end.was_cut && !end.is_stuck {
             self.log_cut(&info, elapsed);
         }
         let until = until.as_deref();

@@ -104,8 +104,8 @@ impl Run {
 /// Waits for a pop, and notes when the worker is told to quit; gives up only if it is, and the server does not answer.
 /// That time is part of the grace period.
 ///
-/// Jobs of a lost reply stay reserved until `retry_after`, as if this process had been killed, which is what would
-/// happen next. Their attempt is spent, so the wait for it is as long as that for the ends of jobs.
+/// Jobs of a reply that never comes stay reserved until `retry_after`, and their attempt is spent, as if this process had
+/// been killed. The worker therefore waits as long for the reply as for the ends of jobs.
 async fn unless_told_to_quit<T>(
     pop: impl Future<Output = T>,
     orders: &mut watch::Receiver<Orders>,

@@ -96,6 +96,8 @@ impl Run {
                 self.pop_for_handlers(slots).await;
                 has_popped = true;
             }
+            // A server that has not answered one pop by now does not get another.
+            let may_pop = may_pop && self.gave_up_pop.is_none();
             if let Some(slots) = self
                 .php_slots()
                 .filter(|_| may_pop && !self.pops_for_both())

@@ -399,7 +399,7 @@ fn chains_go_on_elsewhere(mut scene: Rampage) {
     assert_eq!(found, expected, "{}", scene.name);
     let (mut again, mut repeated) = (0, 0);
     for chain in expected.chunks(CLASSES.len()) {
-        let (mut is_doubled, mut before, mut pushed) = (false, 1, 1);
+        let (mut is_doubled, mut before, mut times) = (false, 1, 1);
         for id in chain {
             let runs = &runs[id];
             // Each of two equal steps makes a payload of its own for the next one.
@@ -408,8 +408,8 @@ fn chains_go_on_elsewhere(mut scene: Rampage) {
             before = runs.len();
             // Each of two equal steps pushes the next one.
             let pushes = pushes_of(runs);
-            repeated += pushes.saturating_sub(pushed);
-            pushed = pushes;
+            repeated += pushes.saturating_sub(times);
+            times = pushes;
             is_doubled |= pushes > 1;
             if is_doubled {
                 continue;
@@ -417,7 +417,7 @@ fn chains_go_on_elsewhere(mut scene: Rampage) {
             again += runs.len() - 1;
             let mut ended = runs[..runs.len() - 1].iter();
             let are_excused = ended.all(|run| scene.killed.contains(&run.pid) || scene.lost(run));
-            assert!(are_excused, "{}: {runs:?}", scene.name);
+            assert!(are_excused, "{}: {runs:?}\n{}", scene.name, scene.said);
         }
     }
     assert!(again > 0, "{}: no kill hit a job", scene.name);
