@@ -1321,7 +1321,7 @@ class Classes
         if ($this->implementing($class, 'Illuminate\Contracts\Queue\ShouldQueueAfterCommit')) {
             $limits['afterCommit'] = true;
         }
-        // Before 13 Laravel reads this property by reflection, whatever its visibility, and asks for the attribute then.
+        // Before 13 Laravel reads this property by reflection, of any visibility, and asks for the attribute then.
         if (version_compare($this->laravel, '13.0', '<')) {
             $defaults = $this->defaults($class);
             if (isset($defaults['deleteWhenMissingModels'])) {
