@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::harness::fixtures;
-use crate::harness::process::{ManagedChild, artisand, eventually};
+use crate::harness::process::{ManagedChild, artisand, eventually, with_hangups};
 use crate::harness::redis::RedisServer;
 
 const PREFIX: &str = "app-";
@@ -485,20 +485,7 @@ fn begin_to_retry(redis: &RedisServer, by_nohup: bool) -> (App, ManagedChild) {
     std::fs::create_dir_all(lock.parent().unwrap()).unwrap();
     std::fs::write(&lock, "9999999999s:5:\"other\";").unwrap();
     let retry = app.command(&["queue:retry", "all"]);
-    // The tests may run under `nohup` themselves.
-    let mut command = Command::new("/usr/bin/env");
-    let hangups = if by_nohup { "ignore" } else { "default" };
-    command
-        .arg(format!("--{hangups}-signal=HUP"))
-        .arg(retry.get_program())
-        .args(retry.get_args());
-    for (name, value) in retry.get_envs() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
-    let retry = ManagedChild::spawn(command);
+    let retry = ManagedChild::spawn(with_hangups(&retry, by_nohup));
     let queue = format!("{PREFIX}queues:default");
     eventually("the push of the first job", SOON, || {
         (redis.length(&queue) == 1).then_some(())

@@ -47,7 +47,7 @@ fn a_reply_that_came_while_the_thread_was_blocked_counts() {
                 tokio::task::yield_now().await;
             }
             server.query::<()>(&[b"RPUSH", b"list", b"job"]);
-            // The test is about this time: the reply has come, and the thread is blocked until it is late.
+            // Time itself is the subject: the reply has come, and the thread is blocked until it is late.
             std::thread::sleep(LIMIT + LIMIT / 4);
         };
         tokio::join!(redis.command::<Vec<String>>(&command), block).0

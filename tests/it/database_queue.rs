@@ -16,7 +16,7 @@ use artisand::time::Clock;
 use serde_json::json;
 
 use crate::harness::jobs_table::{JobsTable, migration};
-use crate::harness::process::{ManagedChild, artisand, eventually};
+use crate::harness::process::{ManagedChild, artisand, eventually, until};
 use crate::harness::sql::{Engine, MariaDb, MySql, Postgres, SqlServer};
 use crate::harness::stores::Kind;
 
@@ -379,10 +379,15 @@ async fn a_settlement_under_way_delays_no_renewal(kind: Kind) {
         "select {} from \"jobs\" where \"id\" = 1 for update skip locked",
         text("id")
     );
-    while !database.rows(&first, &[]).await.unwrap().is_empty() {
-        assert!(!settling.is_finished());
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until(
+        "the settlement has locked its job",
+        Duration::from_secs(60),
+        async || {
+            assert!(!settling.is_finished());
+            database.rows(&first, &[]).await.unwrap().is_empty()
+        },
+    )
+    .await;
     let later = Clock::System.now().plus(Duration::from_secs(5));
     let renewed = tokio::time::timeout(Duration::from_secs(15), queue.renew(&jobs, later));
     let renewed = renewed.await.expect("it waits for no settlement").unwrap();

@@ -38,6 +38,32 @@ const LISTS: [&str; 7] = [
     "monitored_jobs",
 ];
 
+const SETTINGS: &str = r#"
+app = "."
+settings = "manifest"
+manifest = "artisand.json"
+[worker]
+control_plane = false
+[[map]]
+job = 'App\Jobs\Ok'
+handler = "discard"
+[[map]]
+job = 'App\Jobs\Slow'
+handler = { exec = ["sleep", "0.5"] }
+[[map]]
+job = 'App\Jobs\Fails'
+handler = { exec = ["sh", "-c", "echo too bad >&2; exit 1"] }
+[[map]]
+job = 'App\Jobs\Waits'
+handler = { exec = ["sh", "-c", "until [ -e go ]; do sleep 0.05; done"] }
+[[map]]
+job = 'App\Jobs\Meanwhile'
+handler = { exec = ["sh", "meanwhile.sh"] }
+[[map]]
+job = 'App\Jobs\Again'
+handler = { exec = ["sh", "-c", "[ $ARTISAND_JOB_ATTEMPTS = 2 ]"] }
+"#;
+
 /// An app with Horizon: a manifest, a Redis, and handlers that are shell scripts.
 struct Scene {
     redis: RedisServer,
@@ -75,33 +101,15 @@ impl Scene {
             },
         });
         std::fs::write(base.join("artisand.json"), manifest.to_string()).unwrap();
-        let settings = r#"
-app = "."
-settings = "manifest"
-manifest = "artisand.json"
-[worker]
-control_plane = false
-[[map]]
-job = 'App\Jobs\Ok'
-handler = "discard"
-[[map]]
-job = 'App\Jobs\Slow'
-handler = { exec = ["sleep", "0.5"] }
-[[map]]
-job = 'App\Jobs\Fails'
-handler = { exec = ["sh", "-c", "echo too bad >&2; exit 1"] }
-[[map]]
-job = 'App\Jobs\Waits'
-handler = { exec = ["sh", "-c", "until [ -e go ]; do sleep 0.05; done"] }
-[[map]]
-job = 'App\Jobs\Meanwhile'
-handler = { exec = ["sh", "meanwhile.sh"] }
-[[map]]
-job = 'App\Jobs\Again'
-handler = { exec = ["sh", "-c", "[ $ARTISAND_JOB_ATTEMPTS = 2 ]"] }
-"#;
-        std::fs::write(base.join("artisand.toml"), settings).unwrap();
-        Self { redis, app }
+        let scene = Self { redis, app };
+        scene.add_settings("");
+        scene
+    }
+
+    /// Adds these lines to the settings that each scene begins with.
+    fn add_settings(&self, more: &str) {
+        let file = self.app.path().join("artisand.toml");
+        std::fs::write(file, format!("{SETTINGS}{more}")).unwrap();
     }
 
     fn command(&self, args: &[&str]) -> Command {
@@ -748,9 +756,7 @@ fn a_worker_starts_though_it_cannot_write_for_horizon() {
     let worker = scene.drain(&[]);
     let said = worker.stderr();
     assert!(said.contains("nothing is written for Horizon"), "{said}");
-    let file = scene.app.path().join("artisand.toml");
-    let settings = std::fs::read_to_string(&file).unwrap();
-    std::fs::write(&file, format!("{settings}[horizon]\nenabled = true\n")).unwrap();
+    scene.add_settings("[horizon]\nenabled = true\n");
     assert_eq!(
         scene
             .worker(&["--stop-when-empty"])
@@ -863,9 +869,7 @@ fn a_job_that_a_command_moves_is_pending_again_too() {
 #[test]
 fn jobs_that_succeed_can_be_counted_without_a_record() {
     let scene = Scene::new();
-    let file = scene.app.path().join("artisand.toml");
-    let settings = std::fs::read_to_string(&file).unwrap();
-    std::fs::write(&file, format!("{settings}[horizon]\ncompleted = 0\n")).unwrap();
+    scene.add_settings("[horizon]\ncompleted = 0\n");
     let monitoring = format!("{P}monitoring");
     scene
         .redis
@@ -965,14 +969,12 @@ fn a_worker_is_a_master_and_a_supervisor_while_it_lives() {
 #[test]
 fn a_worker_that_cannot_start_is_no_master() {
     let scene = Scene::new();
-    let file = scene.app.path().join("artisand.toml");
-    let settings = std::fs::read_to_string(&file).unwrap();
     // It ends when monitored tags have been read, which comes with the worker's records.
     let port = scene.redis.port();
     let read = format!("redis-cli -p {port} info commandstats | grep -q smembers");
     let php = format!("until {read}; do sleep 0.05; done; exit 1");
     let pool = format!("[unmapped]\npolicy = \"php\"\n[php]\nbinary = [\"sh\", \"-c\", {php:?}]\n");
-    std::fs::write(file, settings + &pool).unwrap();
+    scene.add_settings(&pool);
     let mut worker = scene.worker(&[]);
     assert_eq!(
         worker.wait_timeout(SOON).code(),
@@ -990,14 +992,12 @@ fn a_worker_that_cannot_start_is_no_master() {
 fn masters_that_the_app_names_itself_are_a_gap_while_workers_are_masters() {
     let scene = Scene::new();
     scene.change_manifest(|manifest| manifest["code"] = json!({"names_masters": true}));
-    let file = scene.app.path().join("artisand.toml");
-    let settings = std::fs::read_to_string(&file).unwrap();
     for (more, is_said) in [
         ("", true),
         ("[horizon]\nregister = \"supervisor\"\n", false),
         ("[horizon]\nenabled = false\n", false),
     ] {
-        std::fs::write(&file, format!("{settings}{more}")).unwrap();
+        scene.add_settings(more);
         let said = scene.drain(&[]).stderr();
         let found = said.contains("MasterSupervisor::determineNameUsing");
         assert_eq!(found, is_said, "{more}: {said}");
@@ -1008,11 +1008,9 @@ fn masters_that_the_app_names_itself_are_a_gap_while_workers_are_masters() {
 #[test]
 fn a_worker_of_a_connection_that_php_does_not_know_is_no_supervisor() {
     let scene = Scene::new();
-    let file = scene.app.path().join("artisand.toml");
-    let settings = std::fs::read_to_string(&file).unwrap();
     let port = scene.redis.port();
     let extra = format!("[connections.extra]\nport = {port}\nprefix = \"shop-\"\n");
-    std::fs::write(file, settings + &extra).unwrap();
+    scene.add_settings(&extra);
     let args = ["queue:work", "extra", "--sleep=0.1"];
     let mut worker = ManagedChild::spawn(scene.command(&args));
     // It reads the monitored tags each time that it renews its records, which it removes when it ends.
@@ -1033,13 +1031,11 @@ fn a_worker_of_a_connection_that_php_does_not_know_is_no_supervisor() {
 #[test]
 fn a_job_that_fails_at_once_after_a_release_stays_for_as_long_as_failed_ones() {
     let scene = Scene::new();
-    let file = scene.app.path().join("artisand.toml");
-    let settings = std::fs::read_to_string(&file).unwrap();
     let handler = "[ $ARTISAND_JOB_ATTEMPTS = 1 ] && { echo release 0; exit 75; }; exit 65";
     let mapping = format!(
         "[[map]]\njob = 'App\\Jobs\\Twice'\nhandler = {{ exec = [\"sh\", \"-c\", '{handler}'] }}\n"
     );
-    std::fs::write(file, settings + &mapping).unwrap();
+    scene.add_settings(&mapping);
     // No program has written a record of it.
     scene.push(&Scene::payload("job", "Twice", &json!({})));
     let mut worker = scene.worker(&["--tries=3", "--max-jobs=2"]);
@@ -1220,10 +1216,8 @@ fn an_old_note_leaves_what_another_worker_wrote_alone() {
 #[test]
 fn records_are_written_only_if_they_are_wanted() {
     let scene = Scene::new();
-    let file = scene.app.path().join("artisand.toml");
-    let settings = std::fs::read_to_string(&file).unwrap();
     let work_with = |more: &str| {
-        std::fs::write(&file, format!("{settings}\n{more}\n")).unwrap();
+        scene.add_settings(&format!("{more}\n"));
         scene.push(&Scene::payload("job", "Ok", &json!({})));
         let mut worker = scene.worker(&["--stop-when-empty"]);
         let code = worker.wait_timeout(SOON).code();

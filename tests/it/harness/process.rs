@@ -250,6 +250,27 @@ pub(crate) async fn until(what: &str, timeout: Duration, mut look: impl AsyncFnM
     assert!(found.is_ok(), "waited {timeout:?} in vain: {what}");
 }
 
+/// The same command, in a process that ignores SIGHUP, as below `nohup`, or in which it has its usual effect, whatever
+/// it does to the tests. `env` becomes its program.
+pub(crate) fn with_hangups(command: &Command, are_ignored: bool) -> Command {
+    let does = if are_ignored { "ignore" } else { "default" };
+    let mut applied = Command::new("/usr/bin/env");
+    applied
+        .arg(format!("--{does}-signal=HUP"))
+        .arg(command.get_program())
+        .args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => applied.env(name, value),
+            None => applied.env_remove(name),
+        };
+    }
+    if let Some(directory) = command.get_current_dir() {
+        applied.current_dir(directory);
+    }
+    applied
+}
+
 /// The `artisand` binary.
 pub(crate) fn artisand(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_artisand"));

@@ -16,7 +16,7 @@ use crate::harness::journal::Line;
 use crate::harness::laravel::Laravel;
 use crate::harness::process::{
     ManagedChild, Workplace, children, eventually, is_alive, is_asleep, is_stopped, is_thorough,
-    poll, supervisor_of,
+    poll, supervisor_of, with_hangups,
 };
 use crate::harness::redis::RedisServer;
 use crate::harness::scene::{Scene, in_scene};
@@ -545,28 +545,6 @@ enum Hangup {
 impl Hangup {
     const ALL: [Self; 2] = [Self::Ends, Self::IsIgnored];
 
-    /// The same command; `env` becomes its program.
-    fn applied_to(self, command: &Command) -> Command {
-        let mut applied = Command::new("env");
-        applied
-            .arg(match self {
-                Self::Ends => "--default-signal=HUP",
-                Self::IsIgnored => "--ignore-signal=HUP",
-            })
-            .arg(command.get_program())
-            .args(command.get_args());
-        for (name, value) in command.get_envs() {
-            match value {
-                Some(value) => applied.env(name, value),
-                None => applied.env_remove(name),
-            };
-        }
-        if let Some(directory) = command.get_current_dir() {
-            applied.current_dir(directory);
-        }
-        applied
-    }
-
     /// What it does to a process.
     fn of(pid: u32) -> Self {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -611,7 +589,10 @@ fn wait_until_sent(pid: u32) {
 fn wakes_up_late(version: u8, hangup: Hangup) -> bool {
     let mut scene = UnderFire::new(version, 1, "");
     scene.name = format!("{}, SIGHUP {hangup:?}", scene.name);
-    let mut worker = ManagedChild::spawn(hangup.applied_to(&scene.worker_command(&[])));
+    let mut worker = ManagedChild::spawn(with_hangups(
+        &scene.worker_command(&[]),
+        hangup == Hangup::IsIgnored,
+    ));
     scene.wait_for_ready(&worker, 1);
     let idle = scene.wait_for_size(&worker)[0];
     // The worker inherits it, and PHP inherits it from the worker.
