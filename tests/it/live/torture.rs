@@ -25,7 +25,12 @@ const RETRY_AFTER: u32 = 4;
 const CHAINS: usize = 3;
 const MEMBERS: usize = 6;
 const SINGLES: usize = 12;
-const BOOT_KILLED: &str = "it ended while it booted the app (signal: 9 (SIGKILL))";
+/// What a worker says and ends with if a strike hits it at its start: a child's boot or its own first connection.
+const HIT_AT_START: [&str; 3] = [
+    "it ended while it booted the app (signal: 9 (SIGKILL))",
+    "could not connect to Redis at",
+    "did not carry out a command",
+];
 /// Sets the clock of a process, by `FAKETIME_TIMESTAMP_FILE`.
 const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
 /// Redis cannot save to this file, as it is a directory.
@@ -591,6 +596,13 @@ fn children(parent: u32) -> Vec<u32> {
     pids.filter(is_child).collect()
 }
 
+/// Whether a strike hit this worker before its first job: it does not start then, while one that works goes on.
+fn is_hit_at_start(worker: &mut ManagedChild) -> bool {
+    let said = worker.stderr();
+    let is_said = HIT_AT_START.iter().any(|end| said.contains(end));
+    is_said && worker.stdout().is_empty() && !worker.is_running()
+}
+
 fn send(pid: u32, signal: Signal) {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     // It may have ended just now.
@@ -625,8 +637,7 @@ fn torture(version: u8) {
         scene.set_clock(0);
         let done = poll(LONG, || {
             for worker in &mut workers {
-                // The last strike may have hit a child at its boot: then a worker does not start, and says so.
-                if !worker.is_running() && worker.stderr().contains(BOOT_KILLED) {
+                if is_hit_at_start(worker) {
                     *worker = scene.worker(tries);
                 }
                 assert!(worker.is_running(), "{}: {}", scene.name, worker.describe());
