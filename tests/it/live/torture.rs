@@ -599,8 +599,10 @@ fn children(parent: u32) -> Vec<u32> {
 /// Whether a strike hit this worker before its first job: it does not start then, while one that works goes on.
 fn is_hit_at_start(worker: &mut ManagedChild) -> bool {
     let said = worker.stderr();
-    let is_said = HIT_AT_START.iter().any(|end| said.contains(end));
-    is_said && worker.stdout().is_empty() && !worker.is_running()
+    // Log lines have a time before the level: one that tells of a lost connection is no reason to end.
+    let ended_with = said.split_once("\n   ERROR  ").map(|(_, error)| error);
+    let is_hit = |error: &str| HIT_AT_START.iter().any(|end| error.contains(end));
+    ended_with.is_some_and(is_hit) && worker.stdout().is_empty() && !worker.is_running()
 }
 
 fn send(pid: u32, signal: Signal) {
