@@ -70,8 +70,10 @@ setup:
 built:
 	$(MAKE) --no-print-directory -j2 setup programs
 
-# Cargo divides the work itself, whatever make says.
+# Cargo divides the work itself, whatever make says. A test reads the licences of all dependencies, also of those that
+# are not built here, without a network.
 programs:
+	MAKEFLAGS= cargo fetch --quiet --locked --target x86_64-unknown-linux-gnu
 	MAKEFLAGS= cargo build --examples --quiet
 	MAKEFLAGS= cargo test --quiet --no-run --lib --test it
 

@@ -136,7 +136,7 @@ for line in sys.stdin:
 "#;
 
 impl Contender {
-    /// Drains a queue of so many jobs, and checks that each ran once.
+    /// Drains a queue of `jobs` jobs, and checks that each ran once.
     pub(crate) async fn run(&self, jobs: usize) -> Round {
         let jobs = self.jobs.unwrap_or(jobs / self.share);
         let server = Server::start();

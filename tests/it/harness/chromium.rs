@@ -52,6 +52,7 @@ impl Chromium {
             ])
             .arg(format!("--user-data-dir={}", profile.path().display()))
             .env("HOME", profile.path())
+            .env("TMPDIR", profile.path())
             .fd_mappings(vec![
                 FdMapping {
                     parent_fd: for_browser.into(),
