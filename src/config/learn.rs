@@ -109,7 +109,7 @@ impl Config {
         let is_php_here = self.laravel.as_ref().is_some_and(Laravel::is_of_php);
         if is_php_here && self.told.is_none() {
             match self.ask(php::classes) {
-                Some(Ok(told)) => self.told = Some(told),
+                Some(Ok(told)) => self.told = Some(Arc::new(told)),
                 Some(Err(failed)) => self.classes_failure = Some(failed.why),
                 None => {}
             }

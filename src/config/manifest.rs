@@ -1,6 +1,7 @@
 //! Finds the app's directory and the manifest that goes with it.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::{Config, Error, MANIFEST_FILE};
 use crate::app::{self, Manifest};
@@ -38,7 +39,7 @@ impl Config {
         let mut manifest = Manifest::read(&path)?;
         manifest.distrust_changed(self.app.as_ref().unwrap_or(&manifest.paths.base.clone()));
         self.notes.extend(manifest.notes.iter().cloned());
-        self.manifest = Some((path, manifest));
+        self.manifest = Some((path, Arc::new(manifest)));
         Ok(())
     }
 

@@ -98,9 +98,9 @@ pub struct Config {
     ignored_env: Option<String>,
     /// What is known of the app.
     laravel: Option<Laravel>,
-    manifest: Option<(PathBuf, Manifest)>,
+    manifest: Option<(PathBuf, Arc<Manifest>)>,
     /// What PHP has told about the app's classes.
-    told: Option<Manifest>,
+    told: Option<Arc<Manifest>>,
     /// Why PHP has not told it.
     classes_failure: Option<String>,
     /// What the environment says otherwise than the manifest.
@@ -203,14 +203,14 @@ impl Config {
     /// Facts about the app's classes: what PHP has told now, or else the manifest.
     pub fn classes(&self) -> Option<&Manifest> {
         let of_manifest = self.manifest.as_ref().map(|(_, manifest)| manifest);
-        self.told.as_ref().or(of_manifest)
+        self.told.as_ref().or(of_manifest).map(Arc::as_ref)
     }
 
     /// The manifest in use, and where it is.
     pub fn manifest(&self) -> Option<(&Path, &Manifest)> {
         self.manifest
             .as_ref()
-            .map(|(path, manifest)| (path.as_path(), manifest))
+            .map(|(path, manifest)| (path.as_path(), &**manifest))
     }
 
     /// Why the manifest in use may no longer be true of the app.

@@ -55,11 +55,11 @@ pub fn services(config: &Config) -> Result<Services, Error> {
         Err(error) => services.encrypter_missing = Some(with_causes(&error).into()),
     }
     if let Some((_, manifest)) = &config.manifest {
-        services.manifest = Some(Arc::new(manifest.clone()));
+        services.manifest = Some(Arc::clone(manifest));
         let models = Models::new(manifest.models.clone(), Arc::clone(&services.databases));
         services.models = Some(Arc::new(models));
     }
-    services.told = config.told.clone().map(Arc::new);
+    services.told.clone_from(&config.told);
     for (name, table) in &config.file.limiters {
         let limiter = table.to_limiter();
         services.middleware.limiters.insert(name.clone(), limiter);

@@ -92,7 +92,7 @@ handler = { exec = ["x"], env = { TOKEN = "hunter2" }, persistent = true }
     let manifest = r#"{"artisand":1,"laravel":"13.31.0","generated_at":1,"paths":{"base":"/a","storage":"/a/storage"},"config":{"app":{"key":"hunter2"}}}"#;
     let manifest = Manifest::parse(Path::new("artisand.json"), manifest.as_bytes()).unwrap();
     config.env_file = Arc::new(env.clone());
-    config.manifest = Some(("artisand.json".into(), manifest.clone()));
+    config.manifest = Some(("artisand.json".into(), Arc::new(manifest.clone())));
     let router = router(&config, &Registry::new()).unwrap();
     let key = "base64:MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";
     let encrypter = Encrypter::new(Version::default(), key, Laravel::CIPHER).unwrap();

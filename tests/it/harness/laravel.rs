@@ -29,7 +29,7 @@ pub(crate) struct Laravel {
     storage: PathBuf,
 }
 
-/// What is the same for all scenes of a version with the same environment.
+/// What is the same for all scenes of a version with the same variables.
 type Known<T> = Mutex<BTreeMap<(u8, Vec<(String, String)>), Arc<OnceLock<T>>>>;
 
 /// Where the root of this version has the app, so that not every process has to find out.
@@ -77,6 +77,8 @@ impl Laravel {
                 variable("INTEROP_COPY", copy_of_the_app(version).to_owned()),
                 variable("REDIS_HOST", "127.0.0.1".to_owned()),
                 variable("REDIS_PORT", redis.port().to_string()),
+                // Symfony's console 5, of Laravel 8, would start five processes to find out.
+                variable("COLUMNS", "80".to_owned()),
             ],
             prefix: String::new(),
             config: Value::Null,
@@ -109,7 +111,8 @@ impl Laravel {
             found.unwrap().1.clone()
         };
         let key = format!("it-{}-config", std::process::id());
-        let text = self.known(&KNOWN, || {
+        let counts = |name: &str| !matches!(name, "INTEROP_KEY" | "REDIS_PORT");
+        let text = self.known(&KNOWN, counts, || {
             let mut model = Self {
                 version: self.version,
                 env: self.env.clone(),
@@ -130,11 +133,15 @@ impl Laravel {
         serde_json::from_str(&text.replace(PORT, &own("REDIS_PORT"))).unwrap()
     }
 
-    /// What the first scene of this version found with this environment, but for its Redis and its storage.
-    fn known<T: Clone>(&self, known: &Known<T>, find: impl FnOnce() -> T) -> T {
-        let is_of_the_scene = |name: &str| matches!(name, "INTEROP_KEY" | "REDIS_PORT");
+    /// What the first scene of this version found whose variables that count are the same.
+    fn known<T: Clone>(
+        &self,
+        known: &Known<T>,
+        counts: impl Fn(&str) -> bool,
+        find: impl FnOnce() -> T,
+    ) -> T {
         let mut env = self.env.clone();
-        env.retain(|(name, _)| !is_of_the_scene(name));
+        env.retain(|(name, _)| counts(name));
         let cell = {
             let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(known.entry((self.version, env)).or_default())
@@ -189,19 +196,24 @@ impl Laravel {
         json.replace("\"/usr/share/php/", &framework)
     }
 
-    /// The result of `manifest.php` for this app.
+    /// The manifest of this app with its classes, as the program reads it.
     pub(crate) fn exported(&self) -> artisand::app::Manifest {
         let path = std::path::Path::new("artisand.json");
-        artisand::app::Manifest::parse(path, self.exported_text().as_bytes()).unwrap()
+        let text = self.manifest_with_classes().to_string();
+        artisand::app::Manifest::parse(path, text.as_bytes()).unwrap()
     }
 
     /// The keys of the manifest about the app's classes.
     ///
-    /// The exporter runs once for all scenes of a version with the same environment: classes do not depend on
-    /// where an app's Redis and its storage are.
-    pub(crate) fn exported_classes(&self) -> Value {
+    /// The exporter, which takes as long as ten other commands, runs once for all scenes of a version whose app has the
+    /// same code: classes do not depend on where its servers and its storage are.
+    fn exported_classes(&self) -> Value {
         static KNOWN: Known<Value> = Mutex::new(BTreeMap::new());
-        self.known(&KNOWN, || self.classes_of_the_exporter())
+        let is_of_the_code = |name: &str| {
+            name.starts_with("INTEROP_")
+                && !matches!(name, "INTEROP_KEY" | "INTEROP_COPY" | "INTEROP_CLUSTER")
+        };
+        self.known(&KNOWN, is_of_the_code, || self.classes_of_the_exporter())
     }
 
     fn classes_of_the_exporter(&self) -> Value {
