@@ -77,7 +77,7 @@ impl Laravel {
                 variable("INTEROP_COPY", copy_of_the_app(version).to_owned()),
                 variable("REDIS_HOST", "127.0.0.1".to_owned()),
                 variable("REDIS_PORT", redis.port().to_string()),
-                // Symfony's console 5, of Laravel 8, would start five processes to find out.
+                // The width that it has without a terminal. Laravel 8 would start five processes to find that out.
                 variable("COLUMNS", "80".to_owned()),
             ],
             prefix: String::new(),
