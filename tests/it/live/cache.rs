@@ -11,6 +11,7 @@ use crate::harness::process::poll;
 use crate::harness::scene::{Scene, in_scene};
 use crate::harness::stores::{Databases, Kind, Settings};
 
+const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_secs(90);
 
@@ -193,7 +194,7 @@ fn values_are_shared(version: u8) {
         );
 
         scene.kept(&["put", "theirs", "true", "1"]);
-        scene.rust(cache.put("ours", &Value::Bool(true), Duration::from_secs(1)));
+        scene.rust(cache.put("ours", &Value::Bool(true), SECOND));
         let gone = poll(SOON, || scene.get("theirs").is_null().then_some(()));
         assert!(gone.is_some(), "{name}: does not end");
         let gone = poll(SOON, || {
@@ -241,7 +242,7 @@ fn locks_are_respected(version: u8) {
             "{name}"
         );
 
-        let short = cache.lock("door", "rust", Duration::from_secs(1));
+        let short = cache.lock("door", "rust", SECOND);
         assert!(scene.rust(short.acquire()), "{name}");
         let taken = poll(SOON, || (php("acquire") == true).then_some(()));
         assert!(taken.is_some(), "{name}: does not end");
@@ -255,23 +256,28 @@ on_every_laravel!(locks_are_respected);
 fn locks_are_refreshed_as_by_laravel_13() {
     each_store(13, |scene| {
         let (name, cache) = (&scene.name, &scene.cache);
-        let ours = cache.lock("door", "rust", MINUTE);
-        let theirs = ["door", "--owner=php", "--seconds=60"];
-        let php = |verb: &str| scene.lock(&[&[verb][..], &theirs].concat())["result"].take();
+        let by_rust = |owner, life| cache.lock("door", owner, life);
+        let by_php = |args: &[&str]| scene.lock(&[args, &["door"]].concat())["result"].take();
+        let ends = || {
+            let lock = by_rust("rust", SECOND);
+            let ended = poll(SOON, || {
+                scene.rust(lock.current_owner()).is_none().then_some(())
+            });
+            assert!(ended.is_some(), "{name}: does not end");
+        };
 
-        assert_eq!(php("acquire"), true, "{name}");
-        assert!(!scene.rust(ours.refresh()), "{name}");
-        let of_php = cache.lock("door", "php", Duration::from_secs(3));
-        assert!(scene.rust(of_php.refresh()), "{name}");
-        assert_eq!(php("refresh"), true, "{name}");
-        let other = cache.lock("other", "rust", Duration::from_secs(3));
-        assert!(scene.rust(other.acquire()), "{name}");
-        let ended = poll(SOON, || {
-            scene.rust(other.current_owner()).is_none().then_some(())
-        });
-        assert!(ended.is_some(), "{name}: does not end");
-        // Three seconds have passed for both; one of them got a new expiry.
-        let owner = scene.rust(ours.current_owner());
-        assert_eq!(owner.as_deref(), Some("php"), "{name}");
+        // A lock that ends soon has got its new expiry, however slowly PHP starts.
+        let acquired = by_php(&["acquire", "--owner=php", "--seconds=600"]);
+        assert_eq!(acquired, true, "{name}");
+        assert!(!scene.rust(by_rust("rust", SECOND).refresh()), "{name}");
+        assert!(scene.rust(by_rust("php", SECOND).refresh()), "{name}");
+        ends();
+        assert!(!scene.rust(by_rust("php", SECOND).refresh()), "{name}");
+
+        assert!(scene.rust(by_rust("rust", 10 * MINUTE).acquire()), "{name}");
+        let refreshed = |owner| by_php(&["refresh", owner, "--seconds=1"]);
+        assert_eq!(refreshed("--owner=php"), false, "{name}");
+        assert_eq!(refreshed("--owner=rust"), true, "{name}");
+        ends();
     });
 }
