@@ -196,7 +196,7 @@ class Hostile implements ShouldQueue
     private function printsOneLongLine(): void
     {
         $piece = str_repeat('y', 1 << 20);
-        for ($n = 0; $n < 100; $n++) {
+        for ($n = 0; $n < 10; $n++) {
             echo $piece;
         }
     }
