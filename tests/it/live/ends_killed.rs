@@ -202,15 +202,16 @@ impl Rampage {
         busy
     }
 
-    /// Waits until the worker has begun a job; none if there is hardly any left.
+    /// Waits until the worker has begun a job; false if no job is left for it.
     fn has_line_soon(&self, worker: &ManagedChild) -> bool {
         let mut seen = 0;
-        let line = crate::harness::process::poll(Duration::from_secs(2), || {
+        let begun = crate::harness::process::poll(Duration::from_secs(30), || {
             let lines = journal::since(&self.redis, seen);
             seen += lines.len();
-            lines.into_iter().find(|line| line.pid == worker.id())
+            let has_begun = lines.iter().any(|line| line.pid == worker.id());
+            (has_begun || !self.is_busy()).then_some(has_begun)
         });
-        line.is_some()
+        begun.unwrap_or(false)
     }
 
     /// Acts as if this much time had passed. A living process that works on the list must notice.
