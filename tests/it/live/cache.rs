@@ -258,26 +258,36 @@ fn locks_are_refreshed_as_by_laravel_13() {
         let (name, cache) = (&scene.name, &scene.cache);
         let by_rust = |owner, life| cache.lock("door", owner, life);
         let by_php = |args: &[&str]| scene.lock(&[args, &["door"]].concat())["result"].take();
-        let ends = || {
-            let lock = by_rust("rust", SECOND);
+        let ends = |name_of_lock| {
+            let lock = cache.lock(name_of_lock, "rust", SECOND);
             let ended = poll(SOON, || {
                 scene.rust(lock.current_owner()).is_none().then_some(())
             });
-            assert!(ended.is_some(), "{name}: does not end");
+            assert!(ended.is_some(), "{name}: {name_of_lock} does not end");
         };
 
-        // A lock that ends soon has got its new expiry, however slowly PHP starts.
+        // A refresh makes a lock of PHP end later or sooner. However slowly PHP starts, no lock ends too early for it.
         let acquired = by_php(&["acquire", "--owner=php", "--seconds=600"]);
         assert_eq!(acquired, true, "{name}");
         assert!(!scene.rust(by_rust("rust", SECOND).refresh()), "{name}");
+        assert!(scene.rust(by_rust("php", 20 * MINUTE).refresh()), "{name}");
         assert!(scene.rust(by_rust("php", SECOND).refresh()), "{name}");
-        ends();
+        ends("door");
         assert!(!scene.rust(by_rust("php", SECOND).refresh()), "{name}");
 
-        assert!(scene.rust(by_rust("rust", 10 * MINUTE).acquire()), "{name}");
-        let refreshed = |owner| by_php(&["refresh", owner, "--seconds=1"]);
-        assert_eq!(refreshed("--owner=php"), false, "{name}");
-        assert_eq!(refreshed("--owner=rust"), true, "{name}");
-        ends();
+        // It outlives the expiry that it had.
+        let short = by_rust("rust", 5 * SECOND);
+        assert!(scene.rust(short.acquire()), "{name}");
+        assert!(scene.rust(by_rust("rust", 10 * MINUTE).refresh()), "{name}");
+        assert!(scene.rust(cache.lock("other", "rust", 5 * SECOND).acquire()));
+        ends("other");
+        let owner = scene.rust(short.current_owner());
+        assert_eq!(owner.as_deref(), Some("rust"), "{name}");
+
+        let refreshed = |owner, life| by_php(&["refresh", owner, life]);
+        assert_eq!(refreshed("--owner=php", "--seconds=1"), false, "{name}");
+        assert_eq!(refreshed("--owner=rust", "--seconds=600"), true, "{name}");
+        assert_eq!(refreshed("--owner=rust", "--seconds=1"), true, "{name}");
+        ends("door");
     });
 }

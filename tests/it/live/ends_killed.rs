@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::harness::beanstalkd::Beanstalkd;
 use crate::harness::cluster::Cluster;
 use crate::harness::journal::{self, Line};
-use crate::harness::process::{ManagedChild, kills};
+use crate::harness::process::{ManagedChild, kills, poll};
 use crate::harness::redis::is_memory;
 use crate::harness::scene::{Scene, in_scene, text};
 use crate::harness::sql::{Engine, MariaDbServer, PostgresServer, SqlServer};
@@ -205,13 +205,24 @@ impl Rampage {
     /// Waits until the worker has begun a job; false if no job is left for it.
     fn has_line_soon(&self, worker: &ManagedChild) -> bool {
         let mut seen = 0;
-        let begun = crate::harness::process::poll(Duration::from_secs(30), || {
+        let mut has_begun = || {
             let lines = journal::since(&self.redis, seen);
             seen += lines.len();
-            let has_begun = lines.iter().any(|line| line.pid == worker.id());
-            (has_begun || !self.is_busy()).then_some(has_begun)
-        });
-        begun.unwrap_or(false)
+            lines
+                .iter()
+                .any(|line| line.pid == worker.id())
+                .then_some(())
+        };
+        // For queues in a database the question of what is left starts PHP.
+        for _ in 0..15 {
+            if poll(Duration::from_secs(2), &mut has_begun).is_some() {
+                return true;
+            }
+            if !self.is_busy() {
+                break;
+            }
+        }
+        false
     }
 
     /// Acts as if this much time had passed. A living process that works on the list must notice.
