@@ -287,7 +287,7 @@ impl Rampage {
 
     /// Waits until all is done and stops the workers.
     fn finish(&mut self, workers: &mut [ManagedChild]) {
-        let done = crate::harness::process::poll(SOON, || (!self.is_busy()).then_some(()));
+        let done = poll(SOON, || (!self.is_busy()).then_some(()));
         if done.is_none() {
             let workers = workers.iter().map(ManagedChild::describe);
             let workers: Vec<_> = workers.collect();
