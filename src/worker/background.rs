@@ -8,12 +8,13 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::event::{Event, Observers};
+use super::next_release::NextRelease;
 use super::options::WorkerOptions;
 use super::outbox_tasks::{Following, Recording};
 use super::renew::Renewals;
 use super::running::Running;
 use super::settle_counts::SettleCounts;
-use super::settler::{NextRelease, PendingSettlement, Settler, keep_settling};
+use super::settler::{PendingSettlement, Settler, keep_settling};
 use super::stop::Control;
 use super::watchdog::{Turns, Watchdog};
 use crate::failed::FailedJobs;

@@ -26,6 +26,7 @@ mod intake;
 mod last_errors;
 mod limits;
 mod linger;
+mod next_release;
 mod options;
 mod outbox_tasks;
 #[cfg(feature = "cli")]
@@ -79,7 +80,7 @@ use limits::Limits;
 use linger::{EndCounter, Linger};
 use outbox_tasks::Recording;
 use renew::{Renewals, Renewer};
-use run::Run;
+use run::{Run, Steering};
 use running::Running;
 use settle_counts::SettleCounts;
 use slots::Slots;
@@ -249,7 +250,7 @@ impl Worker {
         // No pop before the first look at the app's signals, so that the app can say that it is down.
         tokio::select! {
             () = run.announcer.first_look() => {}
-            () = told_to_quit(&mut run.orders) => {}
+            () = told_to_quit(&mut run.steering.orders) => {}
         }
         let reason = run.work().await;
         run.shared.stops.begun.cancel();
@@ -257,12 +258,12 @@ impl Worker {
             // As in Laravel, so that a shell loop around `--once` does not spin.
             tokio::select! {
                 () = tokio::time::sleep(run.options.sleep) => {}
-                _ = run.orders.changed() => {}
+                _ = run.steering.orders.changed() => {}
             }
         }
         let is_told = matches!(reason, StopReason::Interrupted | StopReason::RestartSignal);
         if is_told && !run.slots.is_empty() {
-            let hint = if run.orders.borrow().is_interrupted {
+            let hint = if run.steering.orders.borrow().is_interrupted {
                 "; press Ctrl-C again to cancel them: cancelled jobs are released, and fail if this was their last try"
             } else {
                 ""
@@ -297,8 +298,7 @@ impl Worker {
         });
         let pool = (self.pool).filter(|_| *self.router.unmapped() == UnmappedPolicy::Php);
         background.pass_signals(pool.as_ref(), &*queue, control);
-        let php_changes = pool.as_ref().map(Pool::changes);
-        let helpers = &mut background.helpers;
+        let (php_changes, helpers) = (pool.as_ref().map(Pool::changes), &mut background.helpers);
         let announcer = Announcer::start(&self.control_plane, &options, helpers);
         let wakeups = Wakeups::start(&queue, &options.queues, php_changes, helpers);
         let app = AppContext::new(self.router, services, &options, &*queue, self.ledger);
@@ -320,9 +320,7 @@ impl Worker {
         Run {
             shared: Arc::new(shared),
             queue,
-            orders: control.subscribe(),
-            told_at: None,
-            gave_up_pop: None,
+            steering: Steering::new(control.subscribe()),
             heartbeat: control.heartbeat().clone(),
             slots: Slots::new(options.concurrency, mappings),
             intakes: Intakes::new(Linger::new(at_once)),

@@ -5,7 +5,7 @@
 //! because scripts move a job only if it is still reserved.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -24,9 +24,9 @@ use crate::queue::{
     Abilities, Ability, Effect, Queue, ReservedJob, Settled, Settlement, Spool, Unsettled,
 };
 use crate::shown::with_causes;
-use crate::time::UnixSeconds;
 use crate::worker::attempt::ending::{EndReport, Ending};
 use crate::worker::event::{Event, Observers};
+use crate::worker::next_release::{NextRelease, returns_at};
 use crate::worker::running::Running;
 use crate::worker::settle_counts::SettleCounts;
 
@@ -87,46 +87,6 @@ pub(super) struct Settler {
     pub(super) give_up: CancellationToken,
     /// When `give_up` was first seen.
     pub(super) gave_up: OnceLock<Instant>,
-}
-
-/// When the next delayed job comes back, for the loop that pops.
-#[derive(Debug, Default)]
-pub(super) struct NextRelease {
-    next: Mutex<Option<UnixSeconds>>,
-    told: Notify,
-}
-
-impl NextRelease {
-    fn add(&self, at: UnixSeconds) {
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        *next = Some(next.map_or(at, |next| next.min(at)));
-        self.told.notify_one();
-    }
-
-    /// Waits until jobs are released, and returns when the first of them comes back.
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is lost.
-    pub(super) async fn next(&self) -> UnixSeconds {
-        loop {
-            self.told.notified().await;
-            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(at) = next.take() {
-                return at;
-            }
-        }
-    }
-}
-
-/// The second at which a settled job may be popped again.
-pub(super) fn returns_at(settlement: &mut Settlement) -> Option<&mut UnixSeconds> {
-    match settlement {
-        Settlement::Release(at) | Settlement::ReleaseUncounted(at) | Settlement::LeaveUntil(at) => {
-            Some(at)
-        }
-        _ => None,
-    }
 }
 
 /// How often a push is tried whose target key is not a queue.

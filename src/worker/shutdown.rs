@@ -11,7 +11,7 @@ use super::background::Background;
 use super::event::Event;
 use super::limits::LIMITS_EVERY;
 use super::outbox_tasks::DrainBudget;
-use super::run::Run;
+use super::run::{Run, Steering};
 use super::stop::{Orders, SERVER_AWAY, StopReason};
 use crate::queue::Ability;
 use crate::time::sleep_until;
@@ -62,10 +62,10 @@ impl Run {
         self.heartbeat.excuse();
         self.close_pool();
         let mut stopping = Stopping {
-            asked_at: self.told_at,
+            asked_at: self.steering.quit_at,
             deadline: None,
             // The server had its time then.
-            server_until: self.gave_up_pop,
+            server_until: self.steering.gave_up_pop,
         };
         self.finish_jobs(&mut stopping).await;
         let stats = &self.shared.triage.stats;
@@ -78,7 +78,7 @@ impl Run {
         // Dropping the last sender ends the settling task once it has done everything.
         let Self {
             shared,
-            orders,
+            steering: Steering { orders, .. },
             options,
             slots,
             mut background,
@@ -129,7 +129,7 @@ impl Run {
     async fn finish_jobs(&mut self, stopping: &mut Stopping) {
         while !self.slots.is_empty() {
             let now = Instant::now();
-            let orders = *self.orders.borrow_and_update();
+            let orders = *self.steering.orders.borrow_and_update();
             stopping.note(orders, self.options.grace, now);
             let (cut, give_up) = (&self.shared.stops.cut, &self.background.give_up);
             if stopping.cuts(orders, now) {
@@ -145,7 +145,7 @@ impl Run {
             let until = until.into_iter().chain(look_again).min();
             tokio::select! {
                 end = self.slots.next_end() => self.ended(end),
-                _ = self.orders.changed() => {}
+                _ = self.steering.orders.changed() => {}
                 () = sleep_until(until) => {}
             }
         }

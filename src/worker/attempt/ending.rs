@@ -37,14 +37,7 @@ pub(crate) struct AttemptEnd {
     pub(crate) job: Arc<JobInfo>,
     elapsed: Duration,
     ended: Instant,
-    result: JobResult,
-    delay: Option<Duration>,
-    /// Why the job failed, timed out, was lost or is to be tried again.
-    failure: Option<FailureText>,
-    /// The exception or timeout that ended the attempt; `None` if the handler returned.
-    thrown: Option<FailureText>,
-    events: &'static [EndEvent],
-    is_counted: bool,
+    facts: EndFacts,
     has_failed: bool,
     /// Whether a PHP process raises Laravel's event of the failure.
     pub(crate) is_raised_by_php: bool,
@@ -111,16 +104,16 @@ impl Ending {
                 }
             }
         };
-        let told = EndFacts::of(outcome, decision, circumstances.job.payload.resolve_name());
+        let facts = EndFacts::of(outcome, decision, circumstances.job.payload.resolve_name());
         Self {
             settlement,
-            report: EndReport::Ended(AttemptEnd::new(told, circumstances)),
+            report: EndReport::Ended(AttemptEnd::new(facts, circumstances)),
         }
     }
 
     /// The ending of a job that was announced, and goes back to its queue without having run.
     pub(crate) fn put_back_announced(circumstances: &Circumstances<'_>) -> Self {
-        let told = EndFacts {
+        let facts = EndFacts {
             result: JobResult::Released,
             delay: Some(Duration::ZERO),
             failure: None,
@@ -130,7 +123,7 @@ impl Ending {
         };
         Self {
             settlement: Settlement::PutBack,
-            report: EndReport::Ended(AttemptEnd::new(told, circumstances)),
+            report: EndReport::Ended(AttemptEnd::new(facts, circumstances)),
         }
     }
 
@@ -153,10 +146,13 @@ impl Ending {
 }
 
 /// The events that follow from outcome and decision, and their content.
+#[derive(Debug)]
 struct EndFacts {
     result: JobResult,
     delay: Option<Duration>,
+    /// Why the job failed, timed out, was lost or is to be tried again.
     failure: Option<FailureText>,
+    /// The exception or timeout that ended the attempt; `None` if the handler returned.
     thrown: Option<FailureText>,
     is_counted: bool,
     events: &'static [EndEvent],
@@ -239,18 +235,13 @@ impl EndFacts {
 }
 
 impl AttemptEnd {
-    fn new(told: EndFacts, circumstances: &Circumstances<'_>) -> Self {
+    fn new(facts: EndFacts, circumstances: &Circumstances<'_>) -> Self {
         Self {
             job: Arc::clone(circumstances.job),
             elapsed: circumstances.elapsed,
             ended: circumstances.ended,
-            result: told.result,
-            delay: told.delay,
-            failure: told.failure,
-            thrown: told.thrown,
-            is_counted: told.is_counted,
-            has_failed: told.events.contains(&EndEvent::Failed),
-            events: told.events,
+            has_failed: facts.events.contains(&EndEvent::Failed),
+            facts,
             is_raised_by_php: false,
             heard: circumstances.heard,
             runner: circumstances.runner,
@@ -259,23 +250,23 @@ impl AttemptEnd {
 
     /// Tells that the attempt is over, of a job that stays reserved because its end cannot be written.
     pub(crate) fn emit_left(mut self, observers: &Observers) {
-        self.result = JobResult::Left;
-        self.is_counted = true;
+        self.facts.result = JobResult::Left;
+        self.facts.is_counted = true;
+        self.facts.events = &[EndEvent::Attempted];
         self.has_failed = false;
-        self.events = &[EndEvent::Attempted];
         self.emit(observers, false);
     }
 
     /// Leaves it to another value to tell what comes after the failure: the job that failed itself still runs.
     pub(crate) fn tell_only_failure(&mut self) {
-        self.events = &[EndEvent::Failed];
+        self.facts.events = &[EndEvent::Failed];
     }
 
     /// Tells what comes after a failure that is told already.
     ///
     /// `has_returned` says whether PHP has finished with the job; a process that has died sends no further event.
     pub(crate) fn tell_rest(&mut self, has_returned: bool) {
-        self.events = match self.events {
+        self.facts.events = match self.facts.events {
             [EndEvent::Failed, EndEvent::Processed, ..] if !has_returned => &[EndEvent::Attempted],
             [EndEvent::Failed, rest @ ..] => rest,
             all => all,
@@ -284,19 +275,20 @@ impl AttemptEnd {
 
     /// Sends the events of an attempt whose job is settled, or whose reservation was gone.
     pub(crate) fn emit(&self, observers: &Observers, is_gone: bool) {
-        for event in self.events {
+        let facts = &self.facts;
+        for event in facts.events {
             let failure = match event {
-                EndEvent::Attempted => &self.thrown,
-                _ => &self.failure,
+                EndEvent::Attempted => &facts.thrown,
+                _ => &facts.failure,
             };
             let end = JobEnd {
                 job: &self.job,
                 elapsed: self.elapsed,
                 ended: self.ended,
-                result: self.result,
+                result: facts.result,
                 failure: failure.as_ref(),
-                delay: self.delay,
-                is_counted: self.is_counted,
+                delay: facts.delay,
+                is_counted: facts.is_counted,
                 has_failed: self.has_failed,
                 is_gone,
                 is_raised_by_php: self.is_raised_by_php,
@@ -304,7 +296,7 @@ impl AttemptEnd {
                 is_failure_heard_by_php: self.heard.failure,
                 runner: self.runner,
             };
-            let thrown = self.thrown.as_ref().map(|failure| JobException {
+            let thrown = facts.thrown.as_ref().map(|failure| JobException {
                 job: &self.job,
                 elapsed: self.elapsed,
                 failure,
@@ -503,9 +495,9 @@ mod tests {
             let EndReport::Ended(end) = ending.report else {
                 panic!("{place}");
             };
-            assert_eq!((end.result, end.delay), becomes, "{place}");
+            assert_eq!((end.facts.result, end.facts.delay), becomes, "{place}");
             let is_uncounted = matches!(expected, Settlement::ReleaseUncounted(_));
-            assert_eq!(end.is_counted, !is_uncounted, "{place}");
+            assert_eq!(end.facts.is_counted, !is_uncounted, "{place}");
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::worker::attempt::{Attempt, Ended, local};
 use crate::worker::completion::Completion;
 use crate::worker::completion::unique::UntilProcessing;
 use crate::worker::event::Event;
-use crate::worker::settler::returns_at;
+use crate::worker::next_release::returns_at;
 use crate::worker::triaged::Routed;
 
 /// How long the cache may take to count an exception.

@@ -58,14 +58,14 @@ impl Run {
             )
             .await
         };
-        let mut orders = self.orders.clone();
+        let mut orders = self.steering.orders.clone();
         self.heartbeat.excuse();
-        let (grace, mut told_at) = (self.options.grace, self.told_at);
-        let asked = unless_told_to_quit(popping, &mut orders, grace, &mut told_at);
+        let (grace, mut quit_at) = (self.options.grace, self.steering.quit_at);
+        let asked = unless_told_to_quit(popping, &mut orders, grace, &mut quit_at);
         let popped = self.start_jobs_during(asked).await;
-        self.told_at = told_at;
+        self.steering.quit_at = quit_at;
         if popped.is_none() {
-            self.gave_up_pop = Some(Instant::now());
+            self.steering.gave_up_pop = Some(Instant::now());
             tracing::warn!(
                 "the server does not answer: stopping without the reply of the last pop"
             );
@@ -110,14 +110,14 @@ async fn unless_told_to_quit<T>(
     pop: impl Future<Output = T>,
     orders: &mut watch::Receiver<Orders>,
     grace: Option<Duration>,
-    told_at: &mut Option<Instant>,
+    quit_at: &mut Option<Instant>,
 ) -> Option<T> {
     let mut pop = std::pin::pin!(pop);
     let is_over = async {
         told_to_quit(orders).await;
         let now = Instant::now();
-        let (told_at, latest) = (*told_at.get_or_insert(now), now + SERVER_AWAY);
-        let until = grace.map_or(latest, |grace| latest.min(told_at + grace));
+        let (quit_at, latest) = (*quit_at.get_or_insert(now), now + SERVER_AWAY);
+        let until = grace.map_or(latest, |grace| latest.min(quit_at + grace));
         tokio::time::sleep(AT_LEAST).await;
         tokio::select! {
             () = tokio::time::sleep_until(until) => {}

@@ -32,11 +32,7 @@ pub(super) struct Run {
     pub(super) shared: Arc<Shared>,
     pub(super) queue: Arc<dyn Queue>,
     pub(super) options: WorkerOptions,
-    pub(super) orders: watch::Receiver<Orders>,
-    /// When the worker was told to quit.
-    pub(super) told_at: Option<Instant>,
-    /// When the wait for the reply of the last pop was given up.
-    pub(super) gave_up_pop: Option<Instant>,
+    pub(super) steering: Steering,
     pub(super) heartbeat: Heartbeat,
     pub(super) slots: Slots,
     /// When to pop, for handlers in this process and for PHP.
@@ -46,6 +42,34 @@ pub(super) struct Run {
     pub(super) limits: Limits,
     pub(super) announcer: Announcer,
     pub(super) background: Background,
+}
+
+/// What the worker is told to do, and how far its end has come once that is to quit.
+pub(super) struct Steering {
+    pub(super) orders: watch::Receiver<Orders>,
+    /// When the worker was told to quit.
+    pub(super) quit_at: Option<Instant>,
+    /// When the wait for the reply of the last pop was given up.
+    pub(super) gave_up_pop: Option<Instant>,
+}
+
+impl Steering {
+    pub(super) fn new(orders: watch::Receiver<Orders>) -> Self {
+        Self {
+            orders,
+            quit_at: None,
+            gave_up_pop: None,
+        }
+    }
+
+    /// The present orders.
+    fn now(&mut self) -> Orders {
+        let orders = *self.orders.borrow_and_update();
+        if orders.quit {
+            self.quit_at.get_or_insert_with(Instant::now);
+        }
+        orders
+    }
 }
 
 impl Run {
@@ -62,10 +86,7 @@ impl Run {
             if has_news {
                 self.intakes.look_again();
             }
-            let orders = *self.orders.borrow_and_update();
-            if orders.quit {
-                self.told_at.get_or_insert_with(Instant::now);
-            }
+            let orders = self.steering.now();
             if has_news || orders.paused != paused {
                 self.wait_for_open_queues(orders.paused);
             }
@@ -83,29 +104,11 @@ impl Run {
                 self.slots.start_waiting(&self.shared);
                 return reason;
             }
-            let now = Instant::now();
             let may_pop = !paused
                 && self.has_open_queue()
-                && self.retry.deadline(now).is_none()
+                && self.retry.deadline(Instant::now()).is_none()
                 && !self.is_held_up();
-            let mut has_popped = false;
-            let is_busy = !self.slots.is_empty();
-            if let Some(slots) = self.local_slots().filter(|_| may_pop)
-                && self.intakes.local.check_due(slots, is_busy, now)
-            {
-                self.pop_for_handlers(slots).await;
-                has_popped = true;
-            }
-            // A server that has not answered one pop by now does not get another.
-            let may_pop = may_pop && self.gave_up_pop.is_none();
-            if let Some(slots) = self
-                .php_slots()
-                .filter(|_| may_pop && !self.pops_for_both())
-                && self.intakes.php.check_due(slots, is_busy, Instant::now())
-            {
-                self.pop_for_php(slots).await;
-                has_popped = true;
-            }
+            let has_popped = may_pop && self.pop_if_due().await;
             if !has_popped {
                 if self.may_start() {
                     self.slots.start_waiting(&self.shared);
@@ -113,6 +116,27 @@ impl Run {
                 self.wait(may_pop).await;
             }
         }
+    }
+
+    /// Pops for handlers and for PHP where a pop is due; false if none was.
+    async fn pop_if_due(&mut self) -> bool {
+        let is_busy = !self.slots.is_empty();
+        let mut has_popped = false;
+        if let Some(slots) = self.local_slots()
+            && (self.intakes.local).check_due(slots, is_busy, Instant::now())
+        {
+            self.pop_for_handlers(slots).await;
+            has_popped = true;
+        }
+        // A server that has not answered one pop by now does not get another.
+        let may_pop = self.steering.gave_up_pop.is_none() && !self.pops_for_both();
+        if let Some(slots) = self.php_slots().filter(|_| may_pop)
+            && self.intakes.php.check_due(slots, is_busy, Instant::now())
+        {
+            self.pop_for_php(slots).await;
+            has_popped = true;
+        }
+        has_popped
     }
 
     /// Waits for pushes to the queues that may be worked, and to no others.
@@ -208,12 +232,12 @@ impl Run {
     async fn take_caught(&mut self) {
         self.wakeups.end();
         self.heartbeat.excuse();
-        let from = self.told_at.unwrap_or_else(Instant::now);
+        let from = self.steering.quit_at.unwrap_or_else(Instant::now);
         let deadline = self.options.grace.map(|grace| from + grace);
         loop {
             let are_left = tokio::select! {
                 are_left = self.queue.end_waits() => are_left.unwrap_or(false),
-                () = told_to_hurry(&mut self.orders) => false,
+                () = told_to_hurry(&mut self.steering.orders) => false,
             };
             if !are_left || self.left() == 0 {
                 return;
@@ -243,7 +267,7 @@ impl Run {
         tokio::select! {
             end = self.slots.next_end() => self.ended(end),
             _ = self.wakeups.next() => {}
-            () = told_to_hurry(&mut self.orders) => return false,
+            () = told_to_hurry(&mut self.steering.orders) => return false,
             () = sleep_until(deadline) => return false,
         }
         true

@@ -86,7 +86,7 @@ impl Run {
             () = self.shared.ends.reached(), if lingers => Wake::Time,
             end = self.slots.next_end(), if !lingers => Wake::Ended(end),
             woken = self.wakeups.next() => Wake::Woken(woken),
-            _ = self.orders.changed() => Wake::Told,
+            _ = self.steering.orders.changed() => Wake::Told,
             () = self.announcer.changed() => Wake::Told,
             at = background.returns.next() => Wake::NextRelease(at),
             Ok(()) = background.followed_up.changed(), if follows => Wake::FollowedUp,

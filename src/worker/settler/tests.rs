@@ -1,6 +1,7 @@
 use super::*;
 use crate::queue::{Push, Sizes};
 use crate::routing::Runner;
+use crate::time::UnixSeconds;
 use crate::worker::attempt::decide::Decision;
 use crate::worker::attempt::ending::{Circumstances, Heard};
 use crate::worker::attempt::outcome::Outcome;
