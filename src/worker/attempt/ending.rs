@@ -37,7 +37,14 @@ pub(crate) struct AttemptEnd {
     pub(crate) job: Arc<JobInfo>,
     elapsed: Duration,
     ended: Instant,
-    facts: EndFacts,
+    result: JobResult,
+    delay: Option<Duration>,
+    /// Why the job failed, timed out, was lost or is to be tried again.
+    failure: Option<FailureText>,
+    /// The exception or timeout that ended the attempt; `None` if the handler returned.
+    thrown: Option<FailureText>,
+    events: &'static [EndEvent],
+    is_counted: bool,
     has_failed: bool,
     /// Whether a PHP process raises Laravel's event of the failure.
     pub(crate) is_raised_by_php: bool,
@@ -104,16 +111,16 @@ impl Ending {
                 }
             }
         };
-        let facts = EndFacts::of(outcome, decision, circumstances.job.payload.resolve_name());
+        let told = EndFacts::of(outcome, decision, circumstances.job.payload.resolve_name());
         Self {
             settlement,
-            report: EndReport::Ended(AttemptEnd::new(facts, circumstances)),
+            report: EndReport::Ended(AttemptEnd::new(told, circumstances)),
         }
     }
 
     /// The ending of a job that was announced, and goes back to its queue without having run.
     pub(crate) fn put_back_announced(circumstances: &Circumstances<'_>) -> Self {
-        let facts = EndFacts {
+        let told = EndFacts {
             result: JobResult::Released,
             delay: Some(Duration::ZERO),
             failure: None,
@@ -123,7 +130,7 @@ impl Ending {
         };
         Self {
             settlement: Settlement::PutBack,
-            report: EndReport::Ended(AttemptEnd::new(facts, circumstances)),
+            report: EndReport::Ended(AttemptEnd::new(told, circumstances)),
         }
     }
 
@@ -146,13 +153,10 @@ impl Ending {
 }
 
 /// The events that follow from outcome and decision, and their content.
-#[derive(Debug)]
 struct EndFacts {
     result: JobResult,
     delay: Option<Duration>,
-    /// Why the job failed, timed out, was lost or is to be tried again.
     failure: Option<FailureText>,
-    /// The exception or timeout that ended the attempt; `None` if the handler returned.
     thrown: Option<FailureText>,
     is_counted: bool,
     events: &'static [EndEvent],
@@ -235,13 +239,18 @@ impl EndFacts {
 }
 
 impl AttemptEnd {
-    fn new(facts: EndFacts, circumstances: &Circumstances<'_>) -> Self {
+    fn new(told: EndFacts, circumstances: &Circumstances<'_>) -> Self {
         Self {
             job: Arc::clone(circumstances.job),
             elapsed: circumstances.elapsed,
             ended: circumstances.ended,
-            has_failed: facts.events.contains(&EndEvent::Failed),
-            facts,
+            result: told.result,
+            delay: told.delay,
+            failure: told.failure,
+            thrown: told.thrown,
+            is_counted: told.is_counted,
+            has_failed: told.events.contains(&EndEvent::Failed),
+            events: told.events,
             is_raised_by_php: false,
             heard: circumstances.heard,
             runner: circumstances.runner,
@@ -250,23 +259,23 @@ impl AttemptEnd {
 
     /// Tells that the attempt is over, of a job that stays reserved because its end cannot be written.
     pub(crate) fn emit_left(mut self, observers: &Observers) {
-        self.facts.result = JobResult::Left;
-        self.facts.is_counted = true;
-        self.facts.events = &[EndEvent::Attempted];
+        self.result = JobResult::Left;
+        self.is_counted = true;
         self.has_failed = false;
+        self.events = &[EndEvent::Attempted];
         self.emit(observers, false);
     }
 
     /// Leaves it to another value to tell what comes after the failure: the job that failed itself still runs.
     pub(crate) fn tell_only_failure(&mut self) {
-        self.facts.events = &[EndEvent::Failed];
+        self.events = &[EndEvent::Failed];
     }
 
     /// Tells what comes after a failure that is told already.
     ///
     /// `has_returned` says whether PHP has finished with the job; a process that has died sends no further event.
     pub(crate) fn tell_rest(&mut self, has_returned: bool) {
-        self.facts.events = match self.facts.events {
+        self.events = match self.events {
             [EndEvent::Failed, EndEvent::Processed, ..] if !has_returned => &[EndEvent::Attempted],
             [EndEvent::Failed, rest @ ..] => rest,
             all => all,
@@ -275,20 +284,19 @@ impl AttemptEnd {
 
     /// Sends the events of an attempt whose job is settled, or whose reservation was gone.
     pub(crate) fn emit(&self, observers: &Observers, is_gone: bool) {
-        let facts = &self.facts;
-        for event in facts.events {
+        for event in self.events {
             let failure = match event {
-                EndEvent::Attempted => &facts.thrown,
-                _ => &facts.failure,
+                EndEvent::Attempted => &self.thrown,
+                _ => &self.failure,
             };
             let end = JobEnd {
                 job: &self.job,
                 elapsed: self.elapsed,
                 ended: self.ended,
-                result: facts.result,
+                result: self.result,
                 failure: failure.as_ref(),
-                delay: facts.delay,
-                is_counted: facts.is_counted,
+                delay: self.delay,
+                is_counted: self.is_counted,
                 has_failed: self.has_failed,
                 is_gone,
                 is_raised_by_php: self.is_raised_by_php,
@@ -296,7 +304,7 @@ impl AttemptEnd {
                 is_failure_heard_by_php: self.heard.failure,
                 runner: self.runner,
             };
-            let thrown = facts.thrown.as_ref().map(|failure| JobException {
+            let thrown = self.thrown.as_ref().map(|failure| JobException {
                 job: &self.job,
                 elapsed: self.elapsed,
                 failure,
@@ -495,9 +503,9 @@ mod tests {
             let EndReport::Ended(end) = ending.report else {
                 panic!("{place}");
             };
-            assert_eq!((end.facts.result, end.facts.delay), becomes, "{place}");
+            assert_eq!((end.result, end.delay), becomes, "{place}");
             let is_uncounted = matches!(expected, Settlement::ReleaseUncounted(_));
-            assert_eq!(end.facts.is_counted, !is_uncounted, "{place}");
+            assert_eq!(end.is_counted, !is_uncounted, "{place}");
         }
     }
 }
