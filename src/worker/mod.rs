@@ -298,7 +298,8 @@ impl Worker {
         });
         let pool = (self.pool).filter(|_| *self.router.unmapped() == UnmappedPolicy::Php);
         background.pass_signals(pool.as_ref(), &*queue, control);
-        let (php_changes, helpers) = (pool.as_ref().map(Pool::changes), &mut background.helpers);
+        let php_changes = pool.as_ref().map(Pool::changes);
+        let helpers = &mut background.helpers;
         let announcer = Announcer::start(&self.control_plane, &options, helpers);
         let wakeups = Wakeups::start(&queue, &options.queues, php_changes, helpers);
         let app = AppContext::new(self.router, services, &options, &*queue, self.ledger);

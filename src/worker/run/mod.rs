@@ -62,8 +62,8 @@ impl Steering {
         }
     }
 
-    /// The present orders.
-    fn now(&mut self) -> Orders {
+    /// The latest orders; the first look at an order to quit is noted as its time.
+    fn latest(&mut self) -> Orders {
         let orders = *self.orders.borrow_and_update();
         if orders.quit {
             self.quit_at.get_or_insert_with(Instant::now);
@@ -86,7 +86,7 @@ impl Run {
             if has_news {
                 self.intakes.look_again();
             }
-            let orders = self.steering.now();
+            let orders = self.steering.latest();
             if has_news || orders.paused != paused {
                 self.wait_for_open_queues(orders.paused);
             }
@@ -123,7 +123,7 @@ impl Run {
         let is_busy = !self.slots.is_empty();
         let mut has_popped = false;
         if let Some(slots) = self.local_slots()
-            && (self.intakes.local).check_due(slots, is_busy, Instant::now())
+            && self.intakes.local.check_due(slots, is_busy, Instant::now())
         {
             self.pop_for_handlers(slots).await;
             has_popped = true;

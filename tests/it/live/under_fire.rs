@@ -646,7 +646,7 @@ fn a_job_that_php_has_no_memory_for_keeps_nobody_from_running(version: u8) {
     let binary = json!([binary, version.to_string(), "-d", "memory_limit=48M"]);
     let php = format!("binary = {binary}\napp = \".\"\nprocesses = 2\n");
     let scene = UnderFire::with_php(RedisServer::start(), version, 2, &php);
-    // Its tries never run out: where all is slow, the journals take longer than the worker's nine attempts.
+    // Its tries never run out: on a slow machine, the other jobs may take longer than nine attempts of this one.
     let large = json!({"id": "large", "misdeed": "buffers", "weight": 24 << 20, "tries": 0});
     scene.dispatch(&json!([large]));
     scene.doze(JOURNALS);
