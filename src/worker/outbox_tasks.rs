@@ -81,7 +81,7 @@ impl Recording {
         if !matches!(ended, Some(Ok(DrainStatus::All))) {
             self.task.abort();
             tracing::warn!(
-                "failed jobs are left in the spool: their store has not taken them, or another process is at them; the next worker continues, and `doctor` shows them"
+                "failed jobs are left in the spool: their store has not taken them, or another process is writing them; the next worker continues, and `doctor` shows them"
             );
         }
     }

@@ -64,7 +64,7 @@ impl SettleCounts {
         self.parked.hold()
     }
 
-    /// Whether so many jobs could not be settled that no more should begin: their number would have no limit.
+    /// Whether no more jobs should begin, because too many could not be settled: their number would have no limit.
     pub(super) fn are_too_many_parked(&self) -> bool {
         self.parked.count() >= MOST_PARKED
     }

@@ -34,7 +34,7 @@ fn number_of(payload: &[u8]) -> usize {
     json["id"].as_str().unwrap().parse().unwrap()
 }
 
-/// Asks for at most so many jobs.
+/// Asks for at most `max` jobs.
 fn request(queues: &[QueueName], max: usize) -> PopRequest<'_> {
     PopRequest {
         queues,

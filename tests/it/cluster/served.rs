@@ -15,8 +15,8 @@ fn clients(cluster: &Cluster, prefix: &str) -> [Arc<RedisQueue>; 3] {
     [(); 3].map(|()| Arc::new(cluster.queue(prefix)))
 }
 
-/// Works the queues while `disturb` runs on a thread, and pushes at least so many jobs meanwhile; then each must have
-/// come once.
+/// Works the queues while `disturb` runs on a thread, and pushes at least `jobs` jobs meanwhile; then each must
+/// have come once.
 async fn nothing_is_lost_or_doubled(
     cluster: &Cluster,
     jobs: usize,

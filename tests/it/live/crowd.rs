@@ -82,7 +82,7 @@ impl Crowd {
         )
     }
 
-    /// Dispatches a batch of so many jobs of which every twentieth fails, if any is to; waits for its end.
+    /// Dispatches a batch of this many jobs, every twentieth of which fails if `fails`; waits for its end.
     fn run(&mut self, jobs: usize, fails: bool, flags: &[&str]) -> Ran {
         let scripts: Vec<&str> = (0..jobs)
             .map(|job| match job % 40 {

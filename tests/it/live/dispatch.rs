@@ -881,7 +881,7 @@ on_every_laravel!(what_follows_a_job_is_pushed_if_it_succeeds);
 fn what_follows_is_pushed_once_however_often_workers_are_killed(version: u8) {
     let front = scene_of_handlers(version);
     let scene = &front.0;
-    // So many that there is work until the last kill.
+    // Enough that there is work until the last kill.
     let jobs = 40 + 3 * kills();
     let line = |n: usize| {
         // Whichever attempt reaches its end; only the first is slow.

@@ -361,7 +361,7 @@ fn chains_go_on_after_kills(version: u8) {
 /// kills.
 const FEW: usize = 2;
 
-/// Chains; so many that there is work until the last kill.
+/// The number of chains: enough that there is work until the last kill.
 fn chains_of_test() -> usize {
     kills().max(20)
 }

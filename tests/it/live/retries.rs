@@ -230,7 +230,7 @@ impl Run<'_> {
         self.seen(number, by, before, seen, worker.describe())
     }
 
-    /// An attempt that began before this second, when the journal had so many lines.
+    /// An attempt that began before the second `before`, when the journal had `lines` lines.
     fn seen(&self, number: usize, by: By, before: i64, lines: usize, output: String) -> Attempt {
         Attempt {
             number,
