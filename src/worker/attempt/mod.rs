@@ -158,7 +158,7 @@ impl Attempt {
             // The worker that has it now settles it.
             tracing::warn!(
                 queue = %self.job.queue,
-                "a job came too late to begin: its reservation has ended, and another worker gets it"
+                "a job came too late to begin: its reservation has ended, and another worker gets it; if this happens often, raise the connection's `retry_after`"
             );
             end.was_declined = true;
             return;
