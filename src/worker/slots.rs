@@ -165,10 +165,11 @@ impl Slots {
             }
         };
         let shared = Arc::clone(shared);
-        let task = async move {
+        // Of ten kilobytes: tokio copies what it is given about ten times between the spawn and the end.
+        let task = Box::pin(async move {
             let end = attempt::run(shared, job, candidate, number, placement).await;
             (end, counted)
-        };
+        });
         match runtime {
             Some(runtime) => self.tasks.spawn_on(task, &runtime),
             None => self.tasks.spawn(task),
