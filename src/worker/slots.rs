@@ -165,7 +165,7 @@ impl Slots {
             }
         };
         let shared = Arc::clone(shared);
-        // Of ten kilobytes: tokio copies what it is given about ten times between the spawn and the end.
+        // Tokio copies a task about ten times between its spawn and its end, and this one has ten kilobytes.
         let task = Box::pin(async move {
             let end = attempt::run(shared, job, candidate, number, placement).await;
             (end, counted)
