@@ -8,7 +8,7 @@ use crate::queue::{
 use crate::routing::Mapping;
 use crate::time::UnixSeconds;
 use crate::worker::triage::Triage;
-use crate::worker::triaged::{Candidate, Triaged};
+use crate::worker::triaged::{TriageResult, Triaged};
 
 /// Which executor the jobs are for.
 enum SelectFor {
@@ -24,7 +24,7 @@ pub(super) struct Selector<'a> {
     wanted: SelectFor,
     needles: Vec<Vec<u8>>,
     /// The results of the looks at selected jobs, by the number of their choice.
-    candidates: Vec<Option<Candidate>>,
+    candidates: Vec<Option<TriageResult>>,
     /// Whether jobs were skipped because their mapping had no slot.
     pub(super) limited: bool,
     /// Whether a payload without a number of attempts is unreadable.
@@ -67,10 +67,10 @@ impl<'a> Selector<'a> {
     /// Whether there is a slot for the job of this payload; takes the slot.
     fn choose(&mut self, queue: &QueueName, payload: &[u8]) -> Choice {
         // An unreadable payload is taken: it belongs in quarantine, where it does not block other jobs.
-        let candidate = self.triage.triage(payload, queue).ok();
-        let candidate = candidate
-            .filter(|candidate| !self.needs_attempts || candidate.payload.attempts.is_some());
-        if let Some(candidate) = &candidate {
+        let candidate = self.triage.triage(payload, queue);
+        if let Ok(candidate) = &candidate
+            && (!self.needs_attempts || candidate.payload.attempts.is_some())
+        {
             let is_for_this = match (&self.wanted, &candidate.triaged) {
                 (SelectFor::Unmapped, triaged) => {
                     matches!(triaged, Triaged::Unmapped(_) | Triaged::Bypass(_))
@@ -93,12 +93,12 @@ impl<'a> Selector<'a> {
                 room[routed.mapping] = left;
             }
         }
-        self.candidates.push(candidate);
+        self.candidates.push(Some(candidate));
         Choice::Take(self.candidates.len() - 1)
     }
 
     /// The result of the look at a selected job; `None` if the job was taken without a look.
-    pub(super) fn candidate(&mut self, job: &ReservedJob) -> Option<Candidate> {
+    pub(super) fn candidate(&mut self, job: &ReservedJob) -> Option<TriageResult> {
         self.candidates.get_mut(job.choice?)?.take()
     }
 }
@@ -237,13 +237,8 @@ mod tests {
         let jobs = popped.await.unwrap().jobs;
         let uuids: Vec<_> = (jobs.iter())
             .map(|job| {
-                selector
-                    .candidate(job)
-                    .unwrap()
-                    .payload
-                    .uuid
-                    .clone()
-                    .unwrap()
+                let candidate = selector.candidate(job).unwrap().unwrap();
+                candidate.payload.uuid.clone().unwrap()
             })
             .collect();
         assert_eq!(uuids, ["uuid-2".into(), "uuid-3".into()]);

@@ -8,7 +8,7 @@ use tokio::task::{JoinError, JoinSet};
 use super::attempt::shared::{Shared, TaskEnd};
 use super::attempt::{self, Executor, Placement};
 use super::gauge::{Gauge, Held};
-use super::triaged::{Candidate, Triaged};
+use super::triaged::{TriageResult, Triaged};
 use crate::process::pool::Pool;
 use crate::queue::ReservedJob;
 
@@ -25,7 +25,7 @@ pub(super) struct Counted {
 pub(super) struct Slots {
     tasks: JoinSet<TaskOutput>,
     /// Jobs for handlers here that begin once the next pop is on its way, so that the server works meanwhile.
-    waiting: Vec<(ReservedJob, Option<Candidate>)>,
+    waiting: Vec<(ReservedJob, Option<TriageResult>)>,
     concurrency: NonZeroUsize,
     /// Slots taken permanently by handlers that do not return.
     lost: usize,
@@ -106,7 +106,7 @@ impl Slots {
     }
 
     /// Takes jobs for handlers here, which begin with [`start_waiting`](Self::start_waiting).
-    pub(super) fn take(&mut self, jobs: impl Iterator<Item = (ReservedJob, Option<Candidate>)>) {
+    pub(super) fn take(&mut self, jobs: impl Iterator<Item = (ReservedJob, Option<TriageResult>)>) {
         self.waiting.extend(jobs);
     }
 
@@ -127,14 +127,14 @@ impl Slots {
         &mut self,
         shared: &Arc<Shared>,
         job: ReservedJob,
-        candidate: Option<Candidate>,
+        candidate: Option<TriageResult>,
         executor: Executor,
     ) {
         self.begun += 1;
         self.next_number += 1;
         let number = self.next_number;
         let triage = &shared.triage;
-        let candidate = candidate.map_or_else(|| triage.triage(&job.payload, &job.queue), Ok);
+        let candidate = candidate.unwrap_or_else(|| triage.triage(&job.payload, &job.queue));
         let mapping = match candidate.as_ref().map(|candidate| &candidate.triaged) {
             Ok(Triaged::Run(routed)) => Some(routed.mapping),
             _ => None,

@@ -24,7 +24,7 @@ use crate::worker::app_context::AppContext;
 use crate::worker::completion::Completion;
 use crate::worker::completion::refusal::Refusal;
 use crate::worker::stats::MappingStats;
-use crate::worker::triaged::{Bypass, BypassReason, Candidate, Routed, Triaged};
+use crate::worker::triaged::{Bypass, BypassReason, Candidate, Routed, TriageResult, Triaged};
 
 /// Everything that decides where a job goes and what its end brings about.
 pub(crate) struct Triage {
@@ -51,11 +51,7 @@ impl Triage {
     /// # Errors
     ///
     /// The payload cannot be decoded.
-    pub(super) fn triage(
-        &self,
-        payload: &[u8],
-        queue: &QueueName,
-    ) -> Result<Candidate, crate::payload::Error> {
+    pub(super) fn triage(&self, payload: &[u8], queue: &QueueName) -> TriageResult {
         let candidate = self.of(Payload::parse(payload)?, queue);
         let payload = &*candidate.payload;
         match &candidate.triaged {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::handler::{Handler, Pipeline};
-use crate::payload::Payload;
+use crate::payload::{self, Payload};
 use crate::queue::QueueName;
 use crate::worker::completion::Completion;
 use crate::worker::completion::refusal::Refusal;
@@ -15,6 +15,9 @@ pub(super) struct Candidate {
     pub(super) payload: Arc<Payload>,
     pub(super) triaged: Triaged,
 }
+
+/// What triage found out about a job, or why its payload cannot be read.
+pub(super) type TriageResult = Result<Candidate, payload::Error>;
 
 /// Where a job goes.
 #[derive(Debug)]

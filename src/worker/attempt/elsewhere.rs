@@ -50,11 +50,11 @@ impl Attempt {
             UnmappedPolicy::Forward(to) => self.settle(Ending::forward(info, to.clone())).await,
             UnmappedPolicy::Fail => {
                 let name = info.payload.shown_name();
-                let completed = Completion::of(&triage.app, &info.payload, &info.queue, None);
+                let is_readable = refusal.is_none() && !info.payload.is_encrypted();
+                let completed = is_readable
+                    .then(|| Completion::of(&triage.app, &info.payload, &info.queue, None));
                 let mut completion = match completed {
-                    Ok(completion) if refusal.is_none() && !info.payload.is_encrypted() => {
-                        completion
-                    }
+                    Some(Ok(completion)) => completion,
                     _ => Completion::of_refused(&triage.app, &info),
                 };
                 completion.telling = triage.app.router.telling(None);

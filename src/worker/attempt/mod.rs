@@ -32,7 +32,7 @@ use crate::worker::attempt::shared::{Shared, TaskEnd};
 use crate::worker::event::{Event, JobException};
 use crate::worker::gauge::Held;
 use crate::worker::shadow::Shadow;
-use crate::worker::triaged::{BypassReason, Candidate, Triaged};
+use crate::worker::triaged::{BypassReason, Candidate, TriageResult, Triaged};
 
 /// The executor that a job was popped for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,7 +110,7 @@ impl Drop for Attempt {
 pub(crate) async fn run(
     shared: Arc<Shared>,
     job: Arc<ReservedJob>,
-    candidate: Result<Candidate, crate::payload::Error>,
+    candidate: TriageResult,
     number: u64,
     placement: Placement,
 ) -> TaskEnd {
@@ -144,12 +144,7 @@ pub(crate) async fn run(
 }
 
 impl Attempt {
-    async fn run(
-        &self,
-        candidate: Result<Candidate, crate::payload::Error>,
-        placement: Placement,
-        end: &mut TaskEnd,
-    ) {
+    async fn run(&self, candidate: TriageResult, placement: Placement, end: &mut TaskEnd) {
         if matches!(placement, Placement::Php { .. }) && !self.last_is_settled().await {
             end.was_declined = true;
             return self.give_back(None).await;

@@ -15,7 +15,7 @@ use crate::worker::intake::{BEHIND_OTHERS, PopCounts};
 use crate::worker::limits::LIMITS_EVERY;
 use crate::worker::run::Run;
 use crate::worker::select::Selector;
-use crate::worker::triaged::{Candidate, Triaged};
+use crate::worker::triaged::{TriageResult, Triaged};
 
 /// The result of a pop.
 struct Fetched<'a> {
@@ -25,7 +25,7 @@ struct Fetched<'a> {
 
 impl Fetched<'_> {
     /// The jobs, each with the result of the look at it during selection.
-    fn into_jobs(self) -> impl Iterator<Item = (ReservedJob, Option<Candidate>)> {
+    fn into_jobs(self) -> impl Iterator<Item = (ReservedJob, Option<TriageResult>)> {
         let mut selector = self.selector;
         self.popped.jobs.into_iter().map(move |job| {
             let candidate = selector
@@ -112,12 +112,13 @@ impl Run {
     /// Starts jobs for handlers here and for PHP.
     fn start_each(&mut self, fetched: Fetched<'_>) {
         for (job, _) in fetched.into_jobs() {
-            let candidate = self.shared.triage.triage(&job.payload, &job.queue).ok();
+            let candidate = self.shared.triage.triage(&job.payload, &job.queue);
             let executor = match candidate.as_ref().map(|candidate| &candidate.triaged) {
-                Some(Triaged::Unmapped(_) | Triaged::Bypass(_)) => Executor::Php,
+                Ok(Triaged::Unmapped(_) | Triaged::Bypass(_)) => Executor::Php,
                 _ => Executor::Local,
             };
-            self.slots.start(&self.shared, job, candidate, executor);
+            self.slots
+                .start(&self.shared, job, Some(candidate), executor);
         }
     }
 
