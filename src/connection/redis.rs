@@ -446,9 +446,12 @@ impl Node {
         };
         let node = self.clone();
         let opening = runtime.spawn(async move { node.open(asked).await });
-        // Its only error of its own is the end of the runtime.
-        let ended = opening.await.map_err(std::io::Error::other);
-        ended.unwrap_or_else(|error| Err(self.unreachable(error.into())))
+        match opening.await {
+            Ok(opened) => opened,
+            // The runtime has ended.
+            Err(ended) if ended.is_cancelled() => self.open(asked).await,
+            Err(panicked) => Err(self.unreachable(std::io::Error::other(panicked).into())),
+        }
     }
 
     /// Opens a connection, unless another caller has done so since `asked`, or has failed to.

@@ -1,5 +1,6 @@
 //! Every way to reach a Redis server, and what happens when it goes away.
 
+use std::num::NonZeroUsize;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -7,7 +8,8 @@ use std::time::Duration;
 
 use artisand::config::Laravel;
 use artisand::connection::{Database, DatabaseOptions, Redis, RedisAddress, RedisOptions};
-use artisand::queue::{Queue as _, QueueName, RedisQueue, RedisQueueOptions, Sizes};
+use artisand::queue::{PopRequest, Queue as _, QueueName, RedisQueue, RedisQueueOptions, Sizes};
+use artisand::time::UnixSeconds;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -56,6 +58,64 @@ fn a_reply_that_came_while_the_thread_was_blocked_counts() {
     let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
     let reply = runtime.block_on(async { tokio::spawn(waits).await.unwrap() });
     assert_eq!(reply.unwrap(), ["list", "job"]);
+}
+
+/// Pops up to one job.
+async fn pop(queue: &RedisQueue) -> usize {
+    let request = PopRequest {
+        queues: &[QueueName::from("default")],
+        max: NonZeroUsize::MIN,
+        now: UnixSeconds(1_700_000_000),
+        woken: &[],
+        selection: None,
+        thorough: false,
+    };
+    queue.pop(request).await.unwrap().jobs.len()
+}
+
+#[test]
+fn a_new_connection_is_read_by_the_runtime_of_the_pops_also_if_a_busy_thread_needs_it_first() {
+    let server = RedisServer::start();
+    let queue = Arc::new(queue(&tcp(&server)));
+    let runtime = |threads| {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        runtime
+            .worker_threads(threads)
+            .enable_all()
+            .build()
+            .unwrap()
+    };
+    let (own, busy) = (runtime(1), runtime(1));
+    assert_eq!(own.block_on(pop(&queue)), 0);
+    server.query::<u64>(&[b"CLIENT", b"KILL", b"TYPE", b"normal"]);
+    let (tell, pushed) = tokio::sync::oneshot::channel();
+    let (release, blocks) = std::sync::mpsc::channel::<()>();
+    let pushes = Arc::clone(&queue);
+    busy.spawn(async move {
+        let payload = br#"{"uuid":"1","job":"A","data":[],"attempts":0}"#.to_vec();
+        // The first push may find out that the connection is gone.
+        while pushes
+            .push(&"default".into(), &[payload.clone()])
+            .await
+            .is_err()
+        {}
+        tell.send(()).unwrap();
+        let _ = blocks.recv();
+    });
+    let popped = own.block_on(async {
+        pushed.await.unwrap();
+        tokio::time::timeout(Duration::from_secs(20), pop(&queue)).await
+    });
+    assert_eq!(popped.expect("the reply is read"), 1);
+    drop(release);
+    // Without that runtime, the others open their own connection.
+    drop(own);
+    server.query::<u64>(&[b"CLIENT", b"KILL", b"TYPE", b"normal"]);
+    let sizes = busy.block_on(async {
+        while queue.sizes(&"default".into()).await.is_err() {}
+        queue.sizes(&"default".into()).await
+    });
+    assert_eq!(sizes.unwrap().reserved, 1);
 }
 
 #[tokio::test]
