@@ -208,11 +208,16 @@ impl Renewals {
     ///
     /// No queue may be popped.
     pub(super) async fn make_ready(&self, queues: Vec<QueueName>) -> Result<Vec<QueueName>, Error> {
-        let Renewer { queue, running, .. } = &*self.renewer;
+        let Renewer {
+            queue,
+            running,
+            clock,
+            ..
+        } = &*self.renewer;
         let Some(retry_after) = queue.abilities().retry_after else {
             return Ok(queues);
         };
-        let overdue = running.overdue(retry_after);
+        let overdue = running.overdue(retry_after, clock.now());
         if overdue.is_empty() {
             return Ok(queues);
         }
@@ -245,7 +250,7 @@ impl Renewals {
                 End::Renewed => drop(blocked.remove(&name)),
                 End::Failed(error) => problem = problem.or(Some(error)),
                 End::Died => {}
-                End::OfAnother => match running.overdue(retry_after).remove(&name) {
+                End::OfAnother => match running.overdue(retry_after, clock.now()).remove(&name) {
                     Some(jobs) => {
                         let (is_new, call) = self.call(name, jobs);
                         new_calls += usize::from(is_new);
@@ -324,7 +329,7 @@ mod tests {
         let request = PopRequest {
             queues: &names,
             max: NonZeroUsize::MAX,
-            now: UnixSeconds(0),
+            now: NOW,
             woken: &[],
             selection: None,
             thorough: false,
@@ -346,7 +351,7 @@ mod tests {
     async fn only_jobs_that_could_not_be_renewed_are_overdue() {
         let (_server, running, renewals) = scene().await;
         let names = [QueueName::from("a"), QueueName::from("b")];
-        let overdue = || -> Vec<_> { running.overdue(RETRY_AFTER).into_keys().collect() };
+        let overdue = || -> Vec<_> { running.overdue(RETRY_AFTER, NOW).into_keys().collect() };
         tokio::time::advance(RETRY_AFTER / 2).await;
         assert_eq!(overdue(), []);
         let jobs = running.older_than(Duration::ZERO);
@@ -368,7 +373,7 @@ mod tests {
         let renewals = Arc::new(renewals);
         let names = [QueueName::from("a"), QueueName::from("b")];
         let (both, only_b) = (names.to_vec(), names[1..].to_vec());
-        let overdue = || -> Vec<_> { running.overdue(RETRY_AFTER).into_keys().collect() };
+        let overdue = || -> Vec<_> { running.overdue(RETRY_AFTER, NOW).into_keys().collect() };
         let hang = S(4 * RETRY_AFTER.as_secs());
         server.next("renew", [Some(Fault::Slow(hang))]);
         tokio::spawn(Arc::clone(&renewals).keep_renewing());
@@ -397,7 +402,7 @@ mod tests {
         assert_eq!((ready, began.elapsed()), (names[1..].to_vec(), PATIENCE));
         tokio::time::advance(S(7)).await;
         tokio::task::yield_now().await;
-        assert!(running.overdue(RETRY_AFTER).is_empty());
+        assert!(running.overdue(RETRY_AFTER, NOW).is_empty());
         tokio::time::advance(RETRY_AFTER).await;
         server.next("renew", [Some(Fault::Refused)]);
         let ready = renewals.make_ready(names.to_vec()).await.unwrap();
@@ -528,9 +533,9 @@ mod tests {
             let (server, running, told) = renewing().await;
             server.next("renew", [Some(fault); 9]);
             tokio::time::sleep_until(began + S(59)).await;
-            assert!(running.overdue(RETRY_AFTER).is_empty(), "{fault:?}");
+            assert!(running.overdue(RETRY_AFTER, NOW).is_empty(), "{fault:?}");
             tokio::time::sleep_until(began + S(61)).await;
-            assert_eq!(running.overdue(RETRY_AFTER).len(), 1, "{fault:?}");
+            assert_eq!(running.overdue(RETRY_AFTER, NOW).len(), 1, "{fault:?}");
             assert!(told.take().is_empty(), "{fault:?}");
         }
     }

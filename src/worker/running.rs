@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::queue::{Held, QueueName, ReservedJob};
+use crate::time::UnixSeconds;
 
 /// How long after the first miss the second one counts.
 pub(super) const BETWEEN_MISSES: Duration = Duration::from_millis(400);
@@ -23,6 +24,9 @@ struct Entry {
     since: Instant,
     /// When the reservation was last made or renewed.
     renewed: Instant,
+    /// When the reservation ends unless renewed, if it ever does and was not lost. A clock that was set, or a machine
+    /// that slept, shows here and not in `renewed`.
+    until: Option<UnixSeconds>,
     /// How many renewals in a row found no reservation.
     misses: u8,
     /// Whether its loss was told.
@@ -45,6 +49,7 @@ impl Running {
         self.jobs().insert(
             number,
             Entry {
+                until: job.lease,
                 job,
                 since: now,
                 // The clock of the system cannot tell a moment before its start.
@@ -104,9 +109,15 @@ impl Running {
 
     /// Jobs whose reservations may have ended already, or will soon, because they could not be renewed in time.
     ///
-    /// The server was away, or the process was suspended. A pop would move these jobs back to their queue.
-    pub(super) fn overdue(&self, retry_after: Duration) -> ByQueue {
-        self.those(|entry| entry.renewed.elapsed() >= retry_after * 2 / 3)
+    /// The server was away, the process or the machine was suspended, or the clock was set. A pop would move these jobs
+    /// back to their queue.
+    pub(super) fn overdue(&self, retry_after: Duration, now: UnixSeconds) -> ByQueue {
+        // Whole seconds are cut: a reservation may last up to one longer than it seems to.
+        let last = (retry_after / 3).saturating_sub(Duration::from_secs(1));
+        self.those(|entry| {
+            entry.renewed.elapsed() >= retry_after * 2 / 3
+                || entry.until.is_some_and(|until| until <= now.plus(last))
+        })
     }
 
     /// Jobs that have run for at least `age`.
@@ -134,7 +145,11 @@ impl Running {
             };
             let since = moment.saturating_duration_since(entry.renewed);
             entry.renewed = moment;
-            if *held != Held::Lost {
+            entry.until = match *held {
+                Held::Until(until) => Some(until),
+                Held::Lost => None,
+            };
+            if entry.until.is_some() {
                 entry.misses = 0;
             } else if entry.misses == 0 || since >= BETWEEN_MISSES {
                 entry.misses = entry.misses.saturating_add(1);
@@ -174,8 +189,7 @@ pub(super) struct OfQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::UnixSeconds;
-    use crate::worker::test_support::{RETRY_AFTER, S, Server, job};
+    use crate::worker::test_support::{NOW, RETRY_AFTER, S, Server, job};
 
     #[tokio::test(start_paused = true)]
     async fn a_renewal_in_between_makes_a_miss_no_loss() {
@@ -211,12 +225,38 @@ mod tests {
             running.insert(number, job, age);
         }
         let overdue = || -> usize {
-            let overdue = running.overdue(RETRY_AFTER);
+            let overdue = running.overdue(RETRY_AFTER, NOW);
             overdue.values().map(|queue| queue.jobs.len()).sum()
         };
         for (passes, expected) in [(S(19), 0), (S(1), 1), (S(39), 1), (S(1), 2)] {
             tokio::time::advance(passes).await;
             assert_eq!(overdue(), expected, "{passes:?}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_is_overdue_by_a_clock_that_was_set_or_went_on_while_the_machine_slept() {
+        let (server, running) = (Server::new(), Running::default());
+        server.push(&[job(1)]).await;
+        running.insert(1, server.reserve().await.remove(0), Duration::ZERO);
+        let is_overdue = |now| !running.overdue(RETRY_AFTER, now).is_empty();
+        let after = |seconds: u64| NOW.plus(S(seconds));
+        #[rustfmt::skip]
+        let rows = [
+            (after(0), false), (after(60), false), (after(61), true), (after(3600), true),
+            (UnixSeconds(NOW.0 - 3600), false),
+        ];
+        for (now, expected) in rows {
+            assert_eq!(is_overdue(now), expected, "{now:?}");
+        }
+        // A renewal counts from the new time.
+        let jobs = running.older_than(Duration::ZERO);
+        let of_queue = &jobs[&QueueName::from("default")];
+        let until = after(3600 + 90);
+        running.note(of_queue, &[Held::Until(until)], Instant::now());
+        assert!(!is_overdue(after(3600)) && is_overdue(until));
+        // What is gone is not renewed before every pop.
+        running.note(of_queue, &[Held::Lost], Instant::now());
+        assert!(!is_overdue(until));
     }
 }

@@ -283,7 +283,7 @@ mod tests {
             slots.start(&shared, jobs.remove(0), None, Executor::Local);
             let running = &shared.leases.running;
             let mut passed = 0;
-            while running.overdue(RETRY_AFTER).is_empty() && passed < 99 {
+            while running.overdue(RETRY_AFTER, NOW).is_empty() && passed < 99 {
                 tokio::time::advance(S(1)).await;
                 passed += 1;
             }

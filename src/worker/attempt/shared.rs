@@ -162,7 +162,7 @@ impl Settlements {
     pub(crate) async fn settle_stuck(&self, leases: &Leases, now: UnixSeconds) {
         let stuck = std::mem::take(&mut *self.stuck());
         for mut pending in stuck {
-            // A renewal still under way would move the end of the reservation again.
+            // A later renewal would move the end of the reservation again.
             leases.running.remove(pending.number);
             if let Some(at) = returns_at(&mut pending.ending.settlement) {
                 *at = (*at).max(now.plus(LAST_STEPS));
