@@ -154,9 +154,15 @@ impl Run {
         });
     }
 
-    /// Whether jobs that were taken may begin: with one slot, the job before them has to be settled.
+    /// Whether jobs that were taken may begin: with one slot, the job before them has to be settled, unless the server
+    /// refuses that.
     fn may_start(&self) -> bool {
-        !self.is_sequential() || self.shared.settlements.settle_counts.are_settled()
+        !self.is_sequential()
+            || self
+                .shared
+                .settlements
+                .settle_counts
+                .are_settled_or_parked()
     }
 
     /// Whether a pop has to wait: until the last job is settled and reported, or until the server takes the ends of
@@ -164,7 +170,7 @@ impl Run {
     fn is_held_up(&self) -> bool {
         let settle_counts = &self.shared.settlements.settle_counts;
         let waits_for_last = self.is_sequential()
-            && !settle_counts.are_settled()
+            && !settle_counts.are_settled_or_parked()
             && (self.shared.observers.are_in_order() || self.pops_for_both());
         waits_for_last || settle_counts.are_too_many_parked()
     }

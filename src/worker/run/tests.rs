@@ -6,7 +6,7 @@ use super::*;
 use crate::cache::{Maintenance, keys};
 use crate::handler::{self, BoxError, JobContext};
 use crate::php::Value;
-use crate::queue::Sizes;
+use crate::queue::{Settlement, Sizes};
 use crate::routing::{Mapping, UnmappedPolicy};
 use crate::time::UnixSeconds;
 use crate::worker::event::{Looping, Observer};
@@ -49,6 +49,35 @@ async fn pops_that_fail_are_made_again_and_lose_no_job() {
         2
     );
     assert_eq!(server.sizes().await, pending(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_end_is_refused_keeps_no_other_from_the_only_slot() {
+    let handler = does(|context| {
+        let is_first = context.uuid().is_some_and(|uuid| uuid.as_str() == "uuid-0");
+        if is_first {
+            Err("broken".into())
+        } else {
+            Ok(())
+        }
+    });
+    let mut scene = Scene::new(handler).endless();
+    scene.options.stop.max_jobs = Some(4);
+    let server = Arc::clone(&scene.server);
+    server.push(&jobs(4)).await;
+    // Its failure cannot be recorded.
+    server.refuses(|settlement| {
+        matches!(settlement, Settlement::Finish(_)).then_some(Fault::Refused)
+    });
+    let (report, told) = scene.run().await;
+    assert_eq!(report.reason, StopReason::MaxJobs);
+    let done = told.iter().filter(|it| it.starts_with("JobProcessed"));
+    assert_eq!(done.count(), 3, "{told:?}");
+    let left = Sizes {
+        reserved: 1,
+        ..Sizes::default()
+    };
+    assert_eq!(server.sizes().await, left);
 }
 
 #[tokio::test(start_paused = true)]
