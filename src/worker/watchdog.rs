@@ -46,15 +46,27 @@ const SILENT: u64 = 8;
 /// Number of named classes that are remembered; limited, because names come from payloads.
 const MOST_NAMES: usize = 1000;
 
+/// What runs of a job's handler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// The handler itself.
+    Handler,
+    /// Its `failed` hook: the job is settled.
+    FailedHook,
+}
+
 /// A job whose handler runs in this process.
 #[derive(Debug)]
 struct Turn {
+    part: Part,
     info: Arc<JobInfo>,
     number: u64,
     /// When its timeout has passed.
     deadline: Option<Instant>,
     /// The tick in which its current poll began; 0 if it is not being polled.
     polled: AtomicU64,
+    /// Whether the log says that its hook is given up.
+    is_given_up: AtomicBool,
 }
 
 /// The marks that the watchdog reads, and its findings.
@@ -98,11 +110,12 @@ impl Turns {
         self.is_overdue.load(Ordering::Relaxed)
     }
 
-    /// Runs a handler under the watchdog.
+    /// Runs a part of a handler under the watchdog.
     pub(super) async fn watch<T>(
         &self,
         info: &Arc<JobInfo>,
         number: u64,
+        part: Part,
         timeout: Option<Duration>,
         run: impl Future<Output = T>,
     ) -> T {
@@ -110,10 +123,12 @@ impl Turns {
             return run.await;
         }
         let turn = Arc::new(Turn {
+            part,
             info: Arc::clone(info),
             number,
             deadline: timeout.map(|timeout| Instant::now() + timeout),
             polled: AtomicU64::new(0),
+            is_given_up: AtomicBool::new(false),
         });
         self.turns().insert(number, Arc::clone(&turn));
         let _guard = Guard(self, number);
@@ -243,7 +258,20 @@ impl Watchdog {
     }
 
     fn give_up(&self, turn: &Turn, why: &str, blocked_for: Duration) {
-        if !self.running.give_up(turn.number) {
+        let (is_new, becomes) = match turn.part {
+            Part::Handler => {
+                let is_new = self.running.give_up(turn.number);
+                (is_new, "the job stays reserved until `retry_after`")
+            }
+            Part::FailedHook => {
+                let is_new = !turn.is_given_up.swap(true, Ordering::Relaxed);
+                (
+                    is_new,
+                    "the job has failed, and its `failed` hook does not end",
+                )
+            }
+        };
+        if !is_new {
             return;
         }
         tracing::error!(
@@ -252,7 +280,8 @@ impl Watchdog {
             attempts = turn.info.attempts,
             ?blocked_for,
             why,
-            "a handler blocks its thread and cannot be ended; the process ends, and the job stays reserved until `retry_after`"
+            becomes,
+            "a handler blocks its thread and cannot be ended; the process ends"
         );
     }
 

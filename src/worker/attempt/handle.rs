@@ -23,6 +23,7 @@ use crate::worker::completion::unique::UntilProcessing;
 use crate::worker::event::Event;
 use crate::worker::next_release::returns_at;
 use crate::worker::triaged::Routed;
+use crate::worker::watchdog::Part;
 
 /// How long the cache may take to count an exception.
 const COUNTING: Duration = Duration::from_secs(3);
@@ -199,7 +200,8 @@ impl Attempt {
         // Pinned here: each of the two wrappers would hold it twice, and every job would be as much larger.
         let run = std::pin::pin!(run);
         let run = self.shared.weights.measure(routed.mapping, run);
-        let ran = turns.watch(info, self.number, timeout, run).await;
+        let ran = turns.watch(info, self.number, Part::Handler, timeout, run);
+        let ran = ran.await;
         let request = context.take_request();
         let was_killed = matches!(ran.outcome, Outcome::TimedOut | Outcome::Stopped);
         let is_kept = was_killed || request.release.is_some() || request.discard;

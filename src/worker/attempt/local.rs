@@ -10,7 +10,7 @@ use tracing::Instrument as _;
 
 use crate::handler::{FailureText, Handler, JobContext, Pipeline, panic_text};
 use crate::worker::attempt::outcome::Outcome;
-use crate::worker::attempt::span;
+use crate::worker::attempt::{BEHIND_THE_END, span};
 
 /// How long a blocking handler may take to notice its cancellation.
 const NOTICE: Duration = Duration::from_secs(1);
@@ -99,25 +99,38 @@ async fn run_to_end(
     }
 }
 
-/// Calls the handler's `failed` hook; returns an error if the hook panics or exceeds the timeout.
+/// How long a `failed` hook may take, given the worker's timeout: a minute without one.
+pub(crate) fn hook_timeout(timeout: Duration) -> Duration {
+    if timeout.is_zero() {
+        Duration::from_secs(60)
+    } else {
+        timeout
+    }
+}
+
+/// Calls the handler's `failed` hook; returns an error if the hook panics, exceeds the timeout, or does not end soon
+/// after the stop deadline.
 pub(crate) async fn failed(
     handler: &dyn Handler,
     context: JobContext,
     failure: Arc<FailureText>,
     timeout: Duration,
+    stop: &CancellationToken,
 ) -> Result<(), String> {
     let span = span::of(&context);
+    let cancellation = context.cancellation().clone();
     let hook = async { handler.failed(context, failure).await }.instrument(span);
     let hook = AssertUnwindSafe(hook).catch_unwind();
-    let timeout = if timeout.is_zero() {
-        Duration::from_secs(60)
-    } else {
-        timeout
+    let cut = async {
+        stop.cancelled().await;
+        cancellation.cancel();
+        tokio::time::sleep(BEHIND_THE_END).await;
     };
-    match tokio::time::timeout(timeout, hook).await {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(panic)) => Err(panic_text(&*panic)),
-        Err(_) => Err(format!("it ran longer than {timeout:?}")),
+    tokio::select! {
+        biased;
+        ended = hook => ended.map_err(|panic| panic_text(&*panic)),
+        () = tokio::time::sleep(timeout) => Err(format!("it ran longer than {timeout:?}")),
+        () = cut => Err("it did not end after the worker's stop deadline".to_owned()),
     }
 }
 
@@ -263,27 +276,34 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_failed_hook_that_does_not_end_is_given_up() {
         let failure = || Arc::new(FailureText::new("E", "m"));
+        let (runs, stops) = (CancellationToken::new(), CancellationToken::new());
+        stops.cancel();
         #[rustfmt::skip]
         let rows = [
-            // takes, timeout => ends well, after
-            (Some(S(5)), S(60), true,  S(5)),
-            (None,       S(60), false, S(60)),
-            (None,       S(5),  false, S(5)),
+            // takes, the worker's timeout, stop => ends well, after
+            (Some(S(5)),  S(60), &runs,  true,  S(5)),
+            (None,        S(60), &runs,  false, S(60)),
+            (None,        S(5),  &runs,  false, S(5)),
             // A worker without a timeout waits a minute.
-            (None,       S(0),  false, S(60)),
+            (None,        S(0),  &runs,  false, S(60)),
+            (Some(S(9)),  S(60), &stops, true,  S(9)),
+            (Some(S(11)), S(60), &stops, false, S(10)),
         ];
-        for (takes, timeout, ends_well, after) in rows {
-            let began = Instant::now();
-            let ended = failed(&Blocks(takes), context(), failure(), timeout).await;
+        for (takes, timeout, stop, ends_well, after) in rows {
+            let (began, context) = (Instant::now(), context());
+            let (handler, timeout) = (Blocks(takes), hook_timeout(timeout));
+            let ended = failed(&handler, context.clone(), failure(), timeout, stop).await;
             assert_eq!((ended.is_ok(), began.elapsed()), (ends_well, after));
+            assert_eq!(context.is_cancelled(), stop.is_cancelled());
         }
         let panics = crate::handler::function(|_: serde::de::IgnoredAny, _: JobContext| async {
             Ok::<(), BoxError>(())
         });
         let panics = panics.on_failed(|_, _| async { panic!("a bug") });
-        let ended = failed(&panics, context(), failure(), S(60)).await;
+        let ended = failed(&panics, context(), failure(), S(60), &runs).await;
         assert!(ended.unwrap_err().starts_with("a bug"));
         let fine = does(|_| Ok(()));
-        assert_eq!(failed(&fine, context(), failure(), S(60)).await, Ok(()));
+        let ended = failed(&fine, context(), failure(), S(60), &runs).await;
+        assert_eq!(ended, Ok(()));
     }
 }

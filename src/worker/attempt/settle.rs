@@ -21,6 +21,7 @@ use crate::worker::attempt::outcome::Outcome;
 use crate::worker::attempt::{Attempt, Ended, local};
 use crate::worker::completion::Completion;
 use crate::worker::settler::PendingSettlement;
+use crate::worker::watchdog::Part;
 
 /// How far ahead the clock may be of another worker that looks for ended reservations.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
@@ -148,8 +149,12 @@ impl Attempt {
         let Some((handler, context)) = hook.filter(|_| settled == Some(Settled::Done)) else {
             return;
         };
-        let timeout = self.shared.terms.defaults.timeout;
-        if let Err(error) = local::failed(handler, context, Arc::new(failure), timeout).await {
+        let timeout = local::hook_timeout(self.shared.terms.defaults.timeout);
+        let stop = &self.shared.stops.cut;
+        let hook = local::failed(handler, context, Arc::new(failure), timeout, stop);
+        let turns = &self.shared.turns;
+        let hook = turns.watch(info, self.number, Part::FailedHook, Some(timeout), hook);
+        if let Err(error) = hook.await {
             tracing::error!(
                 job.uuid = info.payload.uuid.as_ref().map(JobUuid::bounded),
                 error,
@@ -221,7 +226,7 @@ impl Attempt {
 
     pub(crate) async fn send(&self, ending: Ending, done: Option<oneshot::Sender<Settled>>) {
         if matches!(ending.settlement, Settlement::LeaveUntil(_)) {
-            // A renewal still under way would move the end of the reservation again.
+            // A later renewal would move the end of the reservation again; one that is under way may still do so.
             self.shared.leases.running.remove(self.number);
         }
         let pending = self.pending(ending, done);

@@ -34,10 +34,12 @@ async fn scene(grace: Option<Duration>) -> Scene {
 /// A handler whose poll began in this tick; 0 if it is not being polled.
 fn turn(number: u64, polled: u64, deadline: Option<Instant>) -> Arc<Turn> {
     Arc::new(Turn {
+        part: Part::Handler,
         info: info(&job(1)),
         number,
         deadline,
         polled: AtomicU64::new(polled),
+        is_given_up: AtomicBool::new(false),
     })
 }
 
@@ -72,14 +74,15 @@ async fn a_handler_is_marked_while_it_is_polled_and_forgotten_when_it_ends() {
         tokio::time::sleep(S(1)).await;
         assert_eq!(polled(), 1);
     };
-    let mut watched = Box::pin(turns.watch(&job, 1, Some(S(5)), run));
+    let mut watched = Box::pin(turns.watch(&job, 1, Part::Handler, Some(S(5)), run));
     assert!(futures_util::poll!(watched.as_mut()).is_pending());
     assert_eq!(polled(), 0);
     assert_eq!(turns.turns()[&1].deadline, Some(Instant::now() + S(5)));
     watched.await;
     assert!(turns.turns().is_empty());
     // A handler that is cut off leaves no mark either.
-    let mut watched = Box::pin(turns.watch(&job, 2, None, std::future::pending::<()>()));
+    let hook = std::future::pending::<()>();
+    let mut watched = Box::pin(turns.watch(&job, 2, Part::FailedHook, None, hook));
     assert!(futures_util::poll!(watched.as_mut()).is_pending());
     assert_eq!(turns.turns().len(), 1);
     drop(watched);
@@ -87,7 +90,7 @@ async fn a_handler_is_marked_while_it_is_polled_and_forgotten_when_it_ends() {
     // Without a watchdog there is nothing to mark.
     let unwatched = Turns::new(false);
     let run = async { assert!(unwatched.turns().is_empty()) };
-    unwatched.watch(&job, 1, None, run).await;
+    unwatched.watch(&job, 1, Part::Handler, None, run).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -166,9 +169,7 @@ fn a_class_that_blocks_is_named_once_and_many_classes_fill_no_memory() {
         let payload = payload(class, 1, &serde_json::json!({}));
         let turn = Turn {
             info: info(&payload),
-            number: 1,
-            deadline: None,
-            polled: AtomicU64::new(1),
+            ..Arc::into_inner(turn(1, 1, None)).unwrap()
         };
         [(Arc::new(turn), S(2))]
     };
@@ -216,6 +217,26 @@ async fn a_process_ends_when_all_that_is_left_of_it_is_blocked() {
     let passed = began.elapsed();
     assert!(passed >= S(3) && passed <= S(3) + TICK, "{passed:?}");
     assert!(scene.running.has(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_hook_that_blocks_the_workers_thread_ends_the_process() {
+    let scene = scene(None).await;
+    // Its job is settled.
+    scene.running.remove(1);
+    let hook = Turn {
+        part: Part::FailedHook,
+        ..Arc::into_inner(turn(1, 1, Some(Instant::now() + S(2)))).unwrap()
+    };
+    scene.turns.turns().insert(1, Arc::new(hook));
+    let mut helpers = JoinSet::new();
+    // Nothing gives signs of life.
+    helpers.spawn(scene.watchdog.keep_watching());
+    let began = Instant::now();
+    assert_eq!(scene.control.abandoned().await, 137);
+    let passed = began.elapsed();
+    assert!(passed >= S(3) && passed <= S(3) + TICK, "{passed:?}");
+    assert!(scene.turns.is_overdue());
 }
 
 #[tokio::test(start_paused = true)]

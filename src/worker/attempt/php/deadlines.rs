@@ -6,6 +6,7 @@ use tokio::time::Instant;
 
 use crate::process::pool::{PoolMessage, Run};
 use crate::time::sleep_until;
+use crate::worker::attempt::BEHIND_THE_END;
 use crate::worker::attempt::shared::Stops;
 
 /// How long Laravel may take after the timeout to fail the job and to end its process.
@@ -13,9 +14,6 @@ const AFTER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long PHP may take to say that it does not begin a job; longer than a job may wait for its process to come
 /// round.
 const DECLINING: Duration = Duration::from_millis(120);
-/// How long PHP may continue at the stop deadline with what follows the end of a job: `failed()`, a batch, a
-/// chain.
-const BEHIND_THE_END: Duration = Duration::from_secs(10);
 /// How long a killed process may take to end.
 const DEATH: Duration = Duration::from_secs(5);
 
