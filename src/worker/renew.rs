@@ -104,7 +104,7 @@ struct Place {
 type UnderWay = Mutex<HashMap<QueueName, watch::Receiver<()>>>;
 
 fn locked(under_way: &UnderWay) -> MutexGuard<'_, HashMap<QueueName, watch::Receiver<()>>> {
-    // Every change is a single insert or remove.
+    // A panic leaves no entry half changed, so the map stays usable.
     under_way.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

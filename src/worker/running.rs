@@ -39,7 +39,7 @@ struct Entry {
 
 impl Running {
     fn jobs(&self) -> MutexGuard<'_, HashMap<u64, Entry>> {
-        // Every change is a single insert or remove.
+        // A panic leaves no entry half changed, so the map stays usable.
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -64,7 +64,7 @@ impl Run {
         let mut stopping = Stopping {
             asked_at: self.steering.quit_at,
             deadline: None,
-            // The server had its time then.
+            // A server that did not answer the last pop in time gets no more time.
             server_until: self.steering.gave_up_pop,
         };
         self.finish_jobs(&mut stopping).await;

@@ -101,7 +101,7 @@ impl Turns {
     }
 
     fn turns(&self) -> MutexGuard<'_, HashMap<u64, Arc<Turn>>> {
-        // Every change is a single insert or remove.
+        // A panic leaves no entry half changed, so the map stays usable.
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

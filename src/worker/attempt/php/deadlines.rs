@@ -11,8 +11,7 @@ use crate::worker::attempt::shared::Stops;
 
 /// How long Laravel may take after the timeout to fail the job and to end its process.
 const AFTER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long PHP may take to say that it does not begin a job; longer than a job may wait for its process to come
-/// round.
+/// How long PHP may take to say that it does not begin a job; longer than the end of its last job may take in PHP.
 const DECLINING: Duration = Duration::from_millis(120);
 /// How long a killed process may take to end.
 const DEATH: Duration = Duration::from_secs(5);
