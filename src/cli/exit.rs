@@ -2,7 +2,7 @@
 //!
 //! | code | meaning |
 //! | --- | --- |
-//! | 0 | done, also after an order to stop |
+//! | 0 | done, also after a stop order |
 //! | 1 | error, or stopped by a signal with work left (`queue:retry`, `queue:retry-batch`, `dispatch`, `bench`) |
 //! | 2 | wrong usage or configuration |
 //! | 12 | memory limit (`queue:work`) |

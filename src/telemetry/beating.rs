@@ -157,7 +157,7 @@ impl Heart {
         if !is_away(&error) && !self.0.is_said.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 error = with_causes(&error),
-                "could not write the heartbeat of this worker, so that it is not listed; said once"
+                "could not write the heartbeat of this worker, so that the worker is not listed; logged once"
             );
         }
     }
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_heart_that_stands_still_is_forgotten_and_an_order_to_stop_is_told_at_once() {
+    async fn a_heart_that_stands_still_is_forgotten_and_a_stop_order_is_told_at_once() {
         let (ledger, heart) = (Arc::new(MemoryQueue::new(None)), heart());
         let beating = tokio::spawn(heart.clone().keep_beating(ledger.clone()));
         tokio::time::sleep(LIVES * 2).await;

@@ -236,7 +236,8 @@ impl Settler {
         let count = batch.len();
         tracing::error!(
             jobs = count,
-            "jobs cannot push what is to follow them; they stay reserved until `retry_after` and are run again"
+            "ended jobs cannot push their next job, because the key of its queue is no queue; \
+             they stay reserved until `retry_after` and run again"
         );
         self.settle_counts.note_settled(count);
         for pending in batch {

@@ -180,7 +180,7 @@ impl Watch {
         if !std::mem::replace(&mut self.is_reported, true) {
             tracing::warn!(
                 error,
-                "the cache cannot be read: restart and pause are not heard until it can; jobs go on"
+                "the cache cannot be read: restart and pause are not noticed until it can be; jobs go on"
             );
         }
     }

@@ -181,12 +181,12 @@ impl Control {
         &self.heartbeat
     }
 
-    /// Whether the order to stop was given.
+    /// Whether a stop order was given.
     pub fn is_told_to_quit(&self) -> bool {
         self.orders.borrow().quit
     }
 
-    /// Waits for the order to stop.
+    /// Waits for a stop order.
     pub async fn told_to_quit(&self) {
         let mut orders = self.subscribe();
         // `self` holds the sender, so the wait cannot fail.

@@ -310,7 +310,7 @@ impl Triage {
         for class in classes {
             tracing::warn!(
                 class,
-                "a job of this class was taken and is not for this worker: from now on its jobs are looked into before they are taken"
+                "a reserved job of this class cannot run here: its jobs are now read before they are reserved"
             );
             lock(&self.inspect_always).insert(class.into());
         }
@@ -344,7 +344,8 @@ impl Triage {
                 job.uuid = payload.uuid.as_ref().map(JobUuid::bounded),
                 job.class = class,
                 why,
-                "a job does not fit its handler's input and goes the way of unmapped jobs (`on_mismatch`); of its class this is said once"
+                "a job does not fit its handler's input and goes the way of unmapped jobs (`on_mismatch`); \
+                 logged once for each class"
             );
         }
     }

@@ -182,7 +182,7 @@ pub(super) struct Watchdog {
     /// The watched runtimes, the worker's own first; at most two.
     pub(super) runtimes: Vec<tokio::runtime::Handle>,
     pub(super) orders: watch::Receiver<Orders>,
-    /// How long jobs may continue after an order to stop.
+    /// How long jobs may continue after a stop order.
     pub(super) grace: Option<Duration>,
 }
 

@@ -1,4 +1,4 @@
-//! What every measurement needs: the queue, the load, a worker, and the order to stop.
+//! What every measurement needs: the queue, the load, a worker, and the stop order.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};

@@ -55,7 +55,7 @@ pub(super) async fn check(config: &Config, laravel: &Laravel) -> Report {
                 cache.describe(),
                 with_causes(&error)
             ),
-            "check that it runs and can be written: without it workers hear no signal",
+            "check that it runs and can be written: without it workers notice no signal",
         ),
     }
     report.extend(maintenance::check(laravel).await);

@@ -126,7 +126,7 @@ pub(in crate::cli) struct WorkArgs {
     )]
     metrics: Option<Endpoint>,
 
-    /// Seconds running jobs may go on after an order to stop, then they are released [default: no limit]
+    /// Seconds running jobs may go on after a stop order, then they are released [default: no limit]
     #[arg(
         long,
         value_name = "SECONDS",

@@ -119,7 +119,8 @@ fn warn_of_failed_jobs(config: &Config, failed_jobs: Option<&FailedJobs>) {
         None if config.known_laravel().is_ok() => {}
         None => tracing::warn!(
             target: TARGET,
-            "no app is set, so failed jobs stay in the list artisand:failed-spool, and restart, pause and maintenance are not heard"
+            "no app is set, so failed jobs stay in the list artisand:failed-spool, \
+             and restart, pause and maintenance are not noticed"
         ),
         Some(FailedJobs::Null) => {
             tracing::warn!(

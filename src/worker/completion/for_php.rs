@@ -136,7 +136,7 @@ impl Completion {
                     job.uuid = info.payload.uuid.as_ref().map(JobUuid::as_str),
                     error,
                     what,
-                    "could not hand something to PHP"
+                    "could not make a closure for work that only PHP can do"
                 );
                 None
             }
