@@ -284,7 +284,7 @@ mod tests {
             (text("x"), Some(8), false),
             (None,      Some(8), false),
             (int(9),    None,    false),
-            // The clock of who sends it is ahead.
+            // The clock of the program that sends it is ahead.
             (int(i64::MAX), Some(8), false),
         ];
         for (restart, settings_of, expected) in rows {

@@ -742,7 +742,7 @@ async fn a_lock_of_postgres_that_lasts_is_an_error_in_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_somebody_else_writes_to_is_waited_for() {
+async fn a_sqlite_file_that_another_connection_writes_to_is_waited_for() {
     let home = Home::start(DatabaseKind::Sqlite).await;
     home.insert("b", [5, 5, 0], "a:0:{}").await;
     let holder = home.database().begin().await.unwrap();

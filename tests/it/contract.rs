@@ -1235,9 +1235,9 @@ async fn what_was_settled_beside_what_could_not_be_is_known() {
     assert_eq!((found.pending, found.reserved), (1, 1));
 }
 
-/// Only the one who surely did nothing may be told the same again.
+/// Only a command that the server surely has not carried out may be sent again.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_word_that_was_lost_is_told_from_a_server_that_is_away() {
+async fn a_lost_reply_is_told_from_a_server_that_is_away() {
     let mut server = RedisServer::start();
     let queue = redis_queue(&server, true);
     queue.push(&name("q"), &[payload(1)]).await.unwrap();

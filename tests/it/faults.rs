@@ -229,7 +229,7 @@ fn an_order_to_quit_cuts_no_job_but_for_a_person_who_asks_twice() {
     }
 }
 
-/// Who has tried for a while tries seldom; but there is no next time for a worker that stops.
+/// After some failures, a worker waits seconds between tries; one that stops must not wait for the next try.
 #[test]
 fn a_stop_writes_down_at_once_what_waited_for_the_server() {
     let mut redis = RedisServer::start_durable();

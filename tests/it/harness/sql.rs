@@ -363,7 +363,7 @@ impl Engine for MariaDb {
                 "--innodb-log-file-size=8M",
                 "--innodb-fast-shutdown=0",
             ])
-            .args(as_whoever_we_are())
+            .args(user_option())
             .arg(format!("--datadir={}", home.join("data").display())));
         create_account(home, Self::options(home));
     }
@@ -471,7 +471,7 @@ impl MariaDb {
                 "--performance-schema=off",
                 "--aria-pagecache-buffer-size=8M",
             ])
-            .args(as_whoever_we_are())
+            .args(user_option())
             .arg(format!("--datadir={}", home.join("data").display()))
             .arg(format!("--socket={}", home.join("socket").display()))
             .arg(format!("--pid-file={}", home.join("pid").display()));
@@ -479,8 +479,8 @@ impl MariaDb {
     }
 }
 
-/// As root, `MariaDB` needs an explicit option.
-fn as_whoever_we_are() -> Option<&'static str> {
+/// The option that `MariaDB` needs if it is started as root.
+fn user_option() -> Option<&'static str> {
     getuid().is_root().then_some("--user=root")
 }
 
@@ -573,7 +573,7 @@ impl MySql {
                 "--mysqlx=OFF",
                 "--secure-file-priv=NULL",
             ])
-            .args(as_whoever_we_are())
+            .args(user_option())
             .arg(format!("--datadir={}", home.join("data").display()))
             .arg(format!("--socket={}", home.join("socket").display()))
             .arg(format!("--pid-file={}", home.join("pid").display()));

@@ -326,7 +326,7 @@ fn each_database(version: u8, scenario: impl Fn(&Counted) + Sync) {
     });
 }
 
-fn batches_end_as_in_php_whoever_counts(version: u8) {
+fn batches_end_as_in_php_whether_php_or_artisand_counts(version: u8) {
     each_database(version, |scene| {
         #[rustfmt::skip]
         let mut scenarios: Vec<(&[&str], &[&str])> = vec![
@@ -361,7 +361,7 @@ fn batches_end_as_in_php_whoever_counts(version: u8) {
     });
 }
 
-on_every_laravel!(batches_end_as_in_php_whoever_counts);
+on_every_laravel!(batches_end_as_in_php_whether_php_or_artisand_counts);
 
 fn retried_jobs_count_as_in_php(version: u8) {
     each_database(version, |scene| {

@@ -346,7 +346,7 @@ fn a_job_of_laravel_13_has_its_own_log_context_and_no_other() {
     a_job_has_its_own_log_context_and_no_other(13);
 }
 
-fn a_failed_job_is_recorded_once_by_whoever_can(version: u8) {
+fn a_failed_job_is_recorded_once_by_artisand_or_by_php(version: u8) {
     // Driver, the store that gets the records, and the driver in the manifest.
     let mut cases = vec![
         ("database-uuids", "app", None),
@@ -408,7 +408,7 @@ fn a_failed_job_is_recorded_once_by_whoever_can(version: u8) {
     }
 }
 
-on_every_laravel!(a_failed_job_is_recorded_once_by_whoever_can);
+on_every_laravel!(a_failed_job_is_recorded_once_by_artisand_or_by_php);
 
 /// A realistic app, on this machine's own PHP.
 struct App {
