@@ -1,10 +1,10 @@
 //! Runs Laravel queue jobs in Rust, together with PHP workers or instead of them.
 //!
-//! A job starts as bytes in Redis and becomes data step by step:
+//! A job starts as bytes on a queue, in Redis, in a database, on beanstalkd or on SQS, and becomes data step by step:
 //!
 //! ```text
-//! Redis list element
-//!   │ queue::Queue::pop          one script call for many jobs; they are now reserved
+//! Redis list element, row of a table, or message
+//!   │ queue::Queue::pop          one call for many jobs; they are now reserved
 //! ReservedJob                    bytes, kept until the end
 //!   │ worker: triage             parses, decrypts and routes, once
 //! Candidate                      payload; handler, middleware and completion
@@ -14,7 +14,7 @@
 //! Decision
 //!   │ worker: completion, ending effects of the job's end, its events
 //! Ending
-//!   │ queue::Queue::settle       record first, delete last; one call for many jobs
+//!   │ queue::Queue::settle       effects and deletion in one step; one call for many jobs
 //! Event -> observers
 //! ```
 //!

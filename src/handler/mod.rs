@@ -1,8 +1,8 @@
-//! Handlers: code that runs jobs, and the routing of jobs to it.
+//! Handlers: code that runs jobs. The router in `src/routing` chooses the handler of each job.
 //!
 //! A handler only makes requests: [`JobContext`] records "release me", "fail me"
-//! or "delete me", and only the worker writes to Redis. The handler's result, a
-//! panic and a timeout all become one outcome.
+//! or "delete me", and only the worker settles the job on its queue. The handler's
+//! result, a panic and a timeout all become one outcome.
 //!
 //! # Middleware
 //!
