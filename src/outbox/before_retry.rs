@@ -19,7 +19,7 @@ use crate::time::Clock;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The wait between two looks at the spool.
 const BETWEEN: Duration = Duration::from_millis(100);
-/// How many records are looked at: more than wait, or are refused, in front of one whose row is written.
+/// How many records are read at most. Fewer than this wait, or are refused, in front of one whose row is written.
 const MOST: usize = 10 * PAGE;
 
 /// Why a record could not be taken out of the spool.

@@ -136,8 +136,8 @@ impl FollowUpRelay {
             .await
     }
 
-    /// Counts ends in parts that the row did not take together: its column may have no room for the marks of all. One
-    /// for whose mark there is none is counted by PHP.
+    /// Counts in parts the ends that could not be written to the batch's row at once: its column may have no room for
+    /// the marks of all. An end whose mark does not fit even alone is counted by PHP.
     async fn not_counted(
         &self,
         hold: &FencingToken,

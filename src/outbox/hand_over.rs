@@ -302,9 +302,9 @@ impl HandOver<'_> {
 
     /// Calls `failed()` of a failed job's class, and raises Laravel's event, each once.
     ///
-    /// In Laravel's order. What either of them throws is reported, as Laravel's worker does. The job that listeners
-    /// see has ended: what they ask of it changes nothing, and is logged. It is none of Redis, so that Horizon's
-    /// listeners do not write its record once more.
+    /// Both happen in Laravel's order. What either of them throws is reported, as Laravel's worker does. The job that
+    /// listeners see has ended: what they ask of it changes nothing, and is logged. It is no `RedisJob`, so that
+    /// Horizon's listeners do not write the job's record again.
     pub(crate) fn tells_failure(&self, told: &FailureForPhp<'_>) -> Result<Vec<u8>, HandOverError> {
         const CODE: &str = "function ($job) use ($body, $connection, $queue, $attempts, $class, $message, $calls, $raises) { \
             $redis = method_exists($job->job, 'getRedisQueue') ? $job->job->getRedisQueue()->getConnection() : null; \
@@ -428,7 +428,7 @@ impl HandOver<'_> {
             extra,
             id: None,
             delay: None,
-            // No program but this one knows of it.
+            // The app has not dispatched this closure, so Horizon lists it under silenced jobs.
             horizon: (self.services.has_horizon).then(|| HorizonFields {
                 silenced: true,
                 ..HorizonFields::plain("job")

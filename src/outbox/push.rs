@@ -263,7 +263,7 @@ mod tests {
             queue: "q".into(),
             source,
         };
-        // A key of another kind: it may be removed.
+        // A push to a key of another type is tried again: the key may be removed.
         let wrong_kind = Error::Script {
             script: "push",
             queue: "q".into(),

@@ -61,9 +61,9 @@ pub(super) struct Premises<'a> {
 /// The runtimes beside the worker's own.
 #[derive(Debug, Default)]
 pub(super) struct Runtimes {
-    /// One that handlers cannot block.
+    /// The runtime that no handler can block.
     pub(super) overseer: Option<Handle>,
-    /// That of handlers that keep a thread busy.
+    /// The runtime of handlers that keep a thread busy.
     pub(super) threads: Option<Handle>,
 }
 

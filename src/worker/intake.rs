@@ -59,8 +59,8 @@ impl Intake {
         }
     }
 
-    /// True if to pop now for `slots` free slots; otherwise the wait for more may begin. `is_busy` says whether jobs
-    /// run, whose slots may be free in a moment.
+    /// Whether to pop now for `slots` free slots; if not, the wait for more slots may begin. `is_busy` says whether
+    /// jobs run, whose slots may be free in a moment.
     pub(super) fn check_due(&mut self, slots: NonZeroUsize, is_busy: bool, now: Instant) -> bool {
         match (self.due, &mut self.linger) {
             (Due::At(moment), _) => moment <= now,

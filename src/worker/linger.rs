@@ -28,7 +28,7 @@ impl Linger {
         }
     }
 
-    /// True if to pop now for `slots` free slots; otherwise the wait begins or goes on.
+    /// Whether to pop now for `slots` free slots; if not, the wait for more slots begins or goes on.
     pub(super) fn check(&mut self, slots: NonZeroUsize, now: Instant) -> bool {
         let since = *self.since.get_or_insert(now);
         slots.get() >= self.enough || now - since >= LINGER

@@ -179,7 +179,7 @@ impl Renewals {
                     Err(error) => End::Failed(error),
                 };
                 drop(place);
-                // A pop that waits for it has the error; one that lasts is that of the next call, too.
+                // A pop that waits for this call gets the error; if no pop waits, it is logged here.
                 if let Err(End::Failed(error)) = end.send(ended) {
                     log(&error, &of_queue);
                 }

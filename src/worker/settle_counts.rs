@@ -16,11 +16,11 @@ const MOST_PARKED: usize = 64;
 /// Counts of ended jobs since the worker's start.
 #[derive(Debug, Default)]
 pub(crate) struct SettleCounts {
-    /// Ended, and given to the settler.
+    /// Jobs that have ended and were given to the settler.
     over: AtomicU64,
-    /// Whose settlement was sent for the first time.
+    /// Jobs whose settlement was sent to the server at least once.
     sent: AtomicU64,
-    /// Settled, or given up.
+    /// Jobs that are settled, or given up.
     settled: AtomicU64,
     /// Whether some will never be settled by this worker.
     are_given_up: AtomicBool,

@@ -401,7 +401,7 @@ fn finish(pending: PendingSettlement, settled: Settled, observers: &Observers) {
                 count: 1,
             });
         }
-        // The worker that has it now tells where it goes.
+        // Another worker has the job now, and reports where it goes.
         EndReport::Forwarded(..) | EndReport::GivenBack(_) if settled == Settled::Gone => {}
         EndReport::Forwarded(job, to) => observers.emit(&Event::JobForwarded { job, to }),
         EndReport::GivenBack(Some(job)) => observers.emit(&Event::JobGivenBack(job)),

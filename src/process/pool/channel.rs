@@ -49,7 +49,7 @@ pub(super) struct Channel {
     written: usize,
     /// Jobs that were sent so far; the last one may be incomplete.
     orders: u64,
-    /// Which of them the process runs, or ran last: the last one, or the one before.
+    /// Number of the job that the process runs, or ran last: the last job that was sent, or the one before it.
     running: u64,
     /// The process's clock, and this process's time when that was received.
     clock: (u64, Instant),
@@ -429,7 +429,7 @@ mod tests {
         let ready = PoolMessage::Ready { clock: 2 };
         assert_eq!(channel.next().await.unwrap(), Some(ready));
         assert!(!channel.has_read_running());
-        // The third job is sent ahead: what is said of the second is heard, and then what is said of the third.
+        // The third job is sent before the second has ended: messages about the second come first.
         (channel
             .run("default", b"{}", b"{}", deadline, None, false)
             .await)

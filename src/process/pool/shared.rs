@@ -254,7 +254,7 @@ pub enum Answer {
     Given(serde_json::Value),
     /// It died, hung or could not start.
     Missing {
-        /// How many parts of the request were over by then, as far as it has said.
+        /// How many parts of the request the process had reported as done.
         done: u64,
     },
 }

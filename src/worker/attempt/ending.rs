@@ -257,7 +257,7 @@ impl AttemptEnd {
         }
     }
 
-    /// Tells that the attempt is over, of a job that stays reserved because its end cannot be written.
+    /// Tells observers that an attempt is over whose end cannot be written; its job stays reserved.
     pub(crate) fn emit_left(mut self, observers: &Observers) {
         self.result = JobResult::Left;
         self.is_counted = true;
@@ -266,7 +266,7 @@ impl AttemptEnd {
         self.emit(observers, false);
     }
 
-    /// Leaves it to another value to tell what comes after the failure: the job that failed itself still runs.
+    /// Tells only the failure: a job that failed itself still runs, and another value tells the rest when it ends.
     pub(crate) fn tell_only_failure(&mut self) {
         self.events = &[EndEvent::Failed];
     }

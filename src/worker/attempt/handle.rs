@@ -90,8 +90,8 @@ impl Attempt {
         self.settle_unless_stuck(ending, end.is_stuck).await;
     }
 
-    /// Settles a job, but one that comes back only when its stuck handler ends with the process: its next attempt must
-    /// not run beside this one.
+    /// Settles a job. If the job will run again and its handler is stuck, that waits for the end of the process: the
+    /// next attempt must not run beside this one.
     async fn settle_unless_stuck(&self, mut ending: Ending, is_stuck: bool) {
         if is_stuck && returns_at(&mut ending.settlement).is_some() {
             return self.settle_stuck(ending);
