@@ -14,8 +14,8 @@ use super::subject::{
     Answers, NO_ANSWERS, Result, Subject, is_method, is_true, missing, unknown_class,
 };
 use crate::payload::{
-    Delay, DelayError, Envelope, Kind, NewData, NewPayload, Scalar, Version, VersionError, Waits,
-    random_uuid,
+    Delay, DelayError, Envelope, Kind, NewData, NewPayload, Scalar, UNIQUE_BROADCAST_EVENT, Version,
+    VersionError, Waits, random_uuid,
 };
 use crate::php::json::Graph;
 use crate::php::{ClassName, Object, Value, Visibility};
@@ -73,9 +73,6 @@ const QUEUEABLE: &str = "Illuminate\\Bus\\Queueable";
 
 /// The trait that writes models as references to their rows.
 const SERIALIZES_MODELS: &str = "Illuminate\\Queue\\SerializesModels";
-
-/// The wrapper of a broadcast event that is unique.
-const UNIQUE_BROADCAST_EVENT: &str = "Illuminate\\Broadcasting\\UniqueBroadcastEvent";
 
 impl Facts {
     /// The payload of the job if it is pushed now, under a new random uuid.

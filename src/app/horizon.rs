@@ -6,13 +6,10 @@ use super::manifest::{Class, Manifest};
 use super::subject::{Answers, Result, missing};
 use crate::payload::{HorizonFields, Kind};
 use crate::php::json::Graph;
-use crate::php::{ClassName, Object, Value};
+use crate::php::{ClassName, MODEL_IDENTIFIER, Object, Value};
 
 /// The interface of classes whose successes Horizon lists apart.
 const SILENCED: &str = "Laravel\\Horizon\\Contracts\\Silenced";
-
-/// What stands for a model in a serialized job.
-pub(super) const MODEL_IDENTIFIER: &str = "Illuminate\\Contracts\\Database\\ModelIdentifier";
 
 const OLD: &str = "the manifest says nothing of Horizon; write it again with `artisand manifest`";
 

@@ -10,11 +10,13 @@
 use serde_json::Value as Json;
 
 use super::classes::nearest;
-use super::horizon::MODEL_IDENTIFIER;
 use super::manifest::{Class, Manifest, Property};
 use super::subject::{Missing, Result as OrMissing};
 use crate::payload::Kind;
-use crate::php::{ClassName, EditError, Key, Object, ObjectText, PropertyName, Value, Visibility};
+use crate::php::{
+    ClassName, EditError, Key, MODEL_IDENTIFIER, Object, ObjectText, PropertyName, Value,
+    Visibility,
+};
 
 /// Why properties do not fit a class of the app.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

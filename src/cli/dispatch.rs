@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use super::stops::{APART, stops};
 use super::{GlobalArgs, UsageError, output};
 use crate::dispatch::{Dispatch, DispatchError, Dispatched, Pending, Prepared};
-use crate::php::{Array, ClassName, Key, Object, Value};
+use crate::php::{Array, ClassName, Key, MODEL_IDENTIFIER, Object, Value};
 
 /// Arguments of `dispatch`, as given.
 #[derive(Debug, clap::Args)]
@@ -428,7 +428,7 @@ fn model(class: &Json, map: &serde_json::Map<String, Json>) -> anyhow::Result<Va
         .get("relations")
         .map_or(Ok(Array::default().into()), value_of)?;
     let connection = map.get("connection").map_or(Ok(Value::Null), value_of)?;
-    let name = ClassName::new("Illuminate\\Contracts\\Database\\ModelIdentifier");
+    let name = ClassName::new(MODEL_IDENTIFIER);
     let object = Object::new(name.context("a class name")?);
     let object = object.public("class", class).public("id", value_of(id)?);
     let object = object

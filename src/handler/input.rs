@@ -118,7 +118,7 @@ impl<'a> Source<'a> {
             (_, Err(error)) => return Err(InputError::Payload(error)),
             (Data::Command { .. }, Ok(None)) => unreachable!("an object job has a command"),
             (Data::Json(data), Ok(_)) => {
-                let (class, method) = class_and_method(&payload.job);
+                let (class, method) = payload::parts_of_string_job(&payload.job);
                 return Ok(Self::String {
                     class: class.into(),
                     method: method.into(),
@@ -226,11 +226,6 @@ fn old_arguments(command: &[u8]) -> Option<Vec<u8>> {
     )
     .ok()
     .map(|bytes| bytes.0)
-}
-
-/// Splits the name of a string job as Laravel does.
-fn class_and_method(job: &str) -> (&str, &str) {
-    job.split_once('@').unwrap_or((job, "fire"))
 }
 
 /// Reads one property of an object and skips the others.

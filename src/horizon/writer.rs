@@ -19,6 +19,7 @@ use crate::connection::{self, Reconnect, Redis};
 use crate::payload::Payload;
 use crate::shown::with_causes;
 use crate::task::{Losses, too_late};
+use crate::time::sleep_until;
 
 /// How long notes are gathered before they are written.
 const GATHER: Duration = Duration::from_millis(50);
@@ -115,12 +116,6 @@ impl Writer {
         let mut flush_at: Option<Instant> = None;
         let mut batch = Batch::default();
         loop {
-            let flush = async {
-                match flush_at {
-                    Some(at) => tokio::time::sleep_until(at).await,
-                    None => std::future::pending().await,
-                }
-            };
             // In this order: many notes must not keep heartbeats waiting.
             tokio::select! {
                 biased;
@@ -133,7 +128,7 @@ impl Writer {
                         trims = trims.wrapping_add(1);
                     }
                 }
-                () = flush => {
+                () = sleep_until(flush_at) => {
                     self.gather(&mut batch);
                     flush_at = batch.is_full().then(Instant::now);
                     self.flush(std::mem::take(&mut batch)).await;

@@ -110,6 +110,9 @@ impl fmt::Display for Kind {
     }
 }
 
+/// The wrapper of a broadcast event that is unique.
+pub(crate) const UNIQUE_BROADCAST_EVENT: &str = "Illuminate\\Broadcasting\\UniqueBroadcastEvent";
+
 /// Laravel's wrapper classes and their kinds.
 const WRAPPERS: [(&str, Kind); 8] = [
     ("Illuminate\\Events\\CallQueuedListener", Kind::Listener),
@@ -119,10 +122,7 @@ const WRAPPERS: [(&str, Kind); 8] = [
     ),
     ("Illuminate\\Mail\\SendQueuedMailable", Kind::Mailable),
     ("Illuminate\\Broadcasting\\BroadcastEvent", Kind::Broadcast),
-    (
-        "Illuminate\\Broadcasting\\UniqueBroadcastEvent",
-        Kind::Broadcast,
-    ),
+    (UNIQUE_BROADCAST_EVENT, Kind::Broadcast),
     (
         "Illuminate\\Foundation\\Console\\QueuedCommand",
         Kind::Command,
@@ -133,6 +133,11 @@ const WRAPPERS: [(&str, Kind); 8] = [
 
 /// A closure registered as a listener (`queueable(fn ..)`).
 const INVOKE_QUEUED_CLOSURE: &str = "Illuminate\\Events\\InvokeQueuedClosure";
+
+/// Splits the name of a string job into class and method, as Laravel does.
+pub(crate) fn parts_of_string_job(job: &str) -> (&str, &str) {
+    job.split_once('@').unwrap_or((job, "fire"))
+}
 
 impl Target {
     /// Unwraps a payload.
@@ -170,7 +175,7 @@ impl Target {
     }
 
     fn of_string_job(job: &str) -> Self {
-        let (class, method) = job.split_once('@').unwrap_or((job, "fire"));
+        let (class, method) = parts_of_string_job(job);
         Self::String {
             class: class.into(),
             method: method.into(),

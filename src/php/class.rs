@@ -4,6 +4,9 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+/// The class that stands for a model in a serialized job.
+pub(crate) const MODEL_IDENTIFIER: &str = "Illuminate\\Contracts\\Database\\ModelIdentifier";
+
 /// Name of a PHP class, without a leading backslash.
 ///
 /// `==` and the hash ignore ASCII case, as PHP does; the spelling is kept.

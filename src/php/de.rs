@@ -29,7 +29,7 @@ use serde::de::{
     VariantAccess, Visitor,
 };
 
-use super::class::{PropertyName, Visibility};
+use super::class::{MODEL_IDENTIFIER, PropertyName, Visibility};
 use super::date;
 use super::error::{Error, Kind, Segment};
 use super::read::{Reader, Token};
@@ -1032,8 +1032,6 @@ struct AnyObject<'a, 'de> {
     class: Option<&'de str>,
     pairs: Pairs<'a, 'de>,
 }
-
-const MODEL_IDENTIFIER: &str = "Illuminate\\Contracts\\Database\\ModelIdentifier";
 
 impl<'de> MapAccess<'de> for AnyObject<'_, 'de> {
     type Error = Error;

@@ -27,7 +27,7 @@ use std::fmt::Write as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use super::class::{PropertyName, Visibility};
+use super::class::{MODEL_IDENTIFIER, PropertyName, Visibility};
 use super::date;
 use super::value::{Array, Key, Object, Value};
 
@@ -36,8 +36,6 @@ pub const MAX_EXPANDED: usize = 250_000;
 
 /// Most bytes that references of one document are expanded to; later ones become `$ref`.
 pub const MAX_EXPANDED_BYTES: usize = 16 << 20;
-
-const MODEL_IDENTIFIER: &str = "Illuminate\\Contracts\\Database\\ModelIdentifier";
 
 /// A value with its numbered slots, to resolve references in it.
 #[derive(Debug)]

@@ -47,6 +47,7 @@ mod slots;
 mod text;
 mod value;
 
+pub(crate) use class::MODEL_IDENTIFIER;
 pub use class::{ClassName, PropertyName, Visibility};
 pub use date::Date;
 pub use de::from_slice;

@@ -20,7 +20,9 @@ use super::target::is_laravels;
 use crate::handler::ModelIdentifier;
 use crate::payload::Kind;
 use crate::php::json::{Graph, object_members, property_name};
-use crate::php::{self, Array, ClassName, Date, Key, Object, PropertyName, Value, Visibility};
+use crate::php::{
+    self, Array, ClassName, Date, Key, MODEL_IDENTIFIER, Object, PropertyName, Value, Visibility,
+};
 
 /// Levels of nesting that become types; deeper values are read as any value.
 const MOST_LEVELS: usize = 16;
@@ -38,8 +40,6 @@ const MOST_CLASSES: usize = 64;
 const MOST_MODELS: usize = 4;
 /// Most values that are read in one sample.
 const MOST_VALUES: usize = 200_000;
-
-const MODEL_IDENTIFIER: &str = "Illuminate\\Contracts\\Database\\ModelIdentifier";
 
 /// The types of all samples so far.
 #[derive(Debug, Default)]

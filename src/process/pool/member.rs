@@ -21,6 +21,7 @@ use crate::connection::{is_server_away, servers_away};
 use crate::handler::JobInfo;
 use crate::process::child::ProcessGroup;
 use crate::shown::{rounded, short};
+use crate::time::sleep_until;
 
 /// How long to read on after a process has ended: processes it started may hold its pipes open.
 const LINGER: Duration = Duration::from_millis(200);
@@ -1071,13 +1072,6 @@ fn withdrawal(early: &Early) -> Option<Instant> {
 async fn assigned(early: &mut Early) -> Option<Assignment> {
     match early {
         Some((offer, _)) => (&mut offer.0).await.ok(),
-        None => std::future::pending().await,
-    }
-}
-
-async fn sleep_until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment).await,
         None => std::future::pending().await,
     }
 }

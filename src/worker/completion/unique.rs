@@ -12,13 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::cache::{self, Cache, name};
 use crate::handler::{BoxError, BoxFuture, JobContext, Middleware, Next, Services};
 use crate::outbox::follow_up::FollowUp;
-use crate::payload::{Command, Kind, Payload, Version};
+use crate::payload::{Command, Kind, Payload, UNIQUE_BROADCAST_EVENT, Version};
 use crate::php::{ClassName, PropertyScan, Value};
 use crate::queue::{self, Effect, QueueName};
 use crate::shown::with_causes;
 use crate::worker::app_context::AppContext;
-
-const UNIQUE_BROADCAST_EVENT: &str = "Illuminate\\Broadcasting\\UniqueBroadcastEvent";
 
 /// The lock of a unique job.
 #[derive(Debug, Clone, PartialEq, Eq)]
