@@ -1,5 +1,5 @@
-//! An SQS that does what moto does not: some short receives find nothing, it loses replies, delivers twice, refuses, and
-//! counts requests. It speaks the JSON protocol of the SDK, as far as queues need it.
+//! An SQS that does what moto does not: some short receives find nothing, it loses replies, delivers twice, refuses,
+//! and counts requests. It speaks the JSON protocol of the SDK, as far as queues need it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
