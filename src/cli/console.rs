@@ -176,7 +176,7 @@ fn json_notice(event: &Event<'_>) -> Option<PhpJson> {
             .text("status", Some(status))
     };
     Some(match event {
-        Event::Tallied(tally) => json_tally(tally),
+        Event::Tallied(counts) => json_counts(counts),
         Event::CanaryStopped(stop) => PhpJson::new()
             .text("level", Some("error"))
             .text("status", Some("canary_stopped"))
@@ -215,10 +215,10 @@ fn text_notice(
 )> {
     let name = |name: &str| printable(name).into_owned().into();
     Some(match event {
-        Event::Tallied(tally) => {
-            let (what, status) = tally_text(tally);
-            let colour = tally_colour(tally);
-            (what, name(&tally.target), status.into(), colour)
+        Event::Tallied(counts) => {
+            let (what, status) = counts_text(counts);
+            let colour = counts_colour(counts);
+            (what, name(&counts.target), status.into(), colour)
         }
         Event::CanaryStopped(stop) => {
             let status = format!("STOPPED, {} of {} runs failed", stop.failures, stop.runs);
@@ -257,29 +257,29 @@ fn text_notice(
     })
 }
 
-fn json_tally(tally: &MappingCounts) -> PhpJson {
-    let has_problem = has_problem(tally);
+fn json_counts(counts: &MappingCounts) -> PhpJson {
+    let has_problem = has_problem(counts);
     let json = PhpJson::new()
         .text("level", Some(if has_problem { "warning" } else { "info" }))
         .text(
             "status",
-            Some(match tally.canary {
-                _ if tally.is_shadow() => "shadow",
+            Some(match counts.canary {
+                _ if counts.is_shadow() => "shadow",
                 Some(_) => "canary",
                 None => "mapping",
             }),
         )
-        .text("target", Some(&tally.target));
-    if tally.is_shadow() {
-        json.number("jobs", tally.beside)
-            .number("readable", tally.readable)
-            .number("unreadable", tally.unreadable)
-            .number("compared", tally.compared)
-            .number("different", tally.different)
+        .text("target", Some(&counts.target));
+    if counts.is_shadow() {
+        json.number("jobs", counts.bypassed)
+            .number("readable", counts.readable)
+            .number("unreadable", counts.unreadable)
+            .number("compared", counts.compared)
+            .number("different", counts.different)
     } else {
-        json.number("handler", tally.here)
-            .number("php", tally.beside)
-            .number("mismatched", tally.mismatched)
+        json.number("handler", counts.here)
+            .number("php", counts.bypassed)
+            .number("mismatched", counts.mismatched)
     }
 }
 
@@ -299,35 +299,35 @@ fn json_stop(reason: StopReason, jobs_processed: u64) -> PhpJson {
 }
 
 /// The kind of a mapping, and its counts.
-fn tally_text(tally: &MappingCounts) -> (&'static str, String) {
-    if !tally.is_shadow() {
-        let misfits = match tally.mismatched {
+fn counts_text(counts: &MappingCounts) -> (&'static str, String) {
+    if !counts.is_shadow() {
+        let misfits = match counts.mismatched {
             0 => String::new(),
             count => format!(" ({count} DO NOT FIT)"),
         };
-        let counted = format!("{} HANDLER, {} PHP{misfits}", tally.here, tally.beside);
-        return match tally.canary {
+        let counted = format!("{} HANDLER, {} PHP{misfits}", counts.here, counts.bypassed);
+        return match counts.canary {
             Some(canary) => ("Canary", format!("{canary} %: {counted}")),
             None => ("Mapping", counted),
         };
     }
-    let mut counted = vec![format!("{} READ", tally.readable)];
-    if tally.unreadable > 0 {
-        counted.push(format!("{} NOT READABLE", tally.unreadable));
+    let mut counted = vec![format!("{} READ", counts.readable)];
+    if counts.unreadable > 0 {
+        counted.push(format!("{} NOT READABLE", counts.unreadable));
     }
-    if tally.compared > 0 {
-        let (compared, different) = (tally.compared, tally.different);
+    if counts.compared > 0 {
+        let (compared, different) = (counts.compared, counts.different);
         counted.push(format!("{compared} COMPARED, {different} DIFFERENT"));
     }
     ("Shadow", counted.join(", "))
 }
 
-fn has_problem(tally: &MappingCounts) -> bool {
-    tally.unreadable + tally.different + tally.mismatched > 0
+fn has_problem(counts: &MappingCounts) -> bool {
+    counts.unreadable + counts.different + counts.mismatched > 0
 }
 
-fn tally_colour(tally: &MappingCounts) -> &'static str {
-    if has_problem(tally) {
+fn counts_colour(counts: &MappingCounts) -> &'static str {
+    if has_problem(counts) {
         YELLOW_BOLD
     } else {
         GREEN_BOLD

@@ -165,7 +165,7 @@ impl LineWriter {
 }
 
 /// How long lines are gathered: waking the thread for each line costs more than the line itself.
-const COMPANY: Duration = Duration::from_millis(5);
+const FLUSH_INTERVAL: Duration = Duration::from_millis(5);
 /// How long writing the last lines may take after the worker has stopped.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
@@ -296,7 +296,7 @@ fn write_lines(
     const PIECE: usize = 1 << 16;
     let mut text = String::new();
     while let Ok(line) = waiting.recv() {
-        std::thread::sleep(COMPANY);
+        std::thread::sleep(FLUSH_INTERVAL);
         let mut lines = 0;
         let mut next = Some(line);
         while let Some(line) = next {
@@ -343,7 +343,7 @@ fn write_patiently(out: &mut impl Write, mut bytes: &[u8]) -> std::io::Result<()
             Ok(Some(written)) => bytes = &bytes[written..],
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                std::thread::sleep(COMPANY);
+                std::thread::sleep(FLUSH_INTERVAL);
             }
             Err(error) => return Err(error),
         }

@@ -71,7 +71,7 @@ pub struct ReservedJob {
     /// When any worker may take the job unless the reservation is renewed, counted from before the pop was sent;
     /// `None` for never.
     pub lease: Option<UnixSeconds>,
-    /// The number that the pop's [`Choose`] gave this job; `None` if it was not asked.
+    /// The number that the pop's [`ChooseFn`] gave this job; `None` if it was not asked.
     pub choice: Option<usize>,
     /// The driver's key to find the job again. Redis: the payload as it was reserved, which PHP shows its jobs.
     pub ticket: Arc<[u8]>,
@@ -139,7 +139,7 @@ pub enum Choice {
 }
 
 /// Decides whether to take a payload.
-pub type Choose<'a> = &'a mut (dyn FnMut(&QueueName, &[u8]) -> Choice + Send + Sync);
+pub type ChooseFn<'a> = &'a mut (dyn FnMut(&QueueName, &[u8]) -> Choice + Send + Sync);
 
 /// Takes some of the jobs and leaves the rest where they are, in order.
 pub struct Selection<'a> {
@@ -147,7 +147,7 @@ pub struct Selection<'a> {
     /// caller checks what it gets.
     pub needles: &'a [Vec<u8>],
     /// Decides about other payloads, within a bounded window into each queue. A job that it takes has a slot.
-    pub choose: Choose<'a>,
+    pub choose: ChooseFn<'a>,
     /// What earlier pops for the same executor have learnt.
     pub heads: &'a mut Heads,
 }

@@ -12,9 +12,9 @@ use crate::worker::linger::Linger;
 /// How often to look for jobs of one executor that stand behind jobs the other has not taken yet.
 pub(super) const BEHIND_OTHERS: Duration = Duration::from_millis(100);
 
-/// When to look at the queues.
+/// When the next pop is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Due {
+enum NextPop {
     /// There may be jobs now.
     Now,
     /// Not before this moment, unless something happens earlier.
@@ -24,7 +24,7 @@ enum Due {
 /// What is known about the jobs for one executor.
 #[derive(Debug)]
 pub(super) struct Intake {
-    due: Due,
+    next: NextPop,
     /// The last pop filled every slot, so there may be more jobs.
     backlog: bool,
     /// The last pop found nothing, and no running job could come back to the queue.
@@ -51,7 +51,7 @@ pub(super) struct PopCounts {
 impl Intake {
     pub(super) fn new(linger: Option<Linger>) -> Self {
         Self {
-            due: Due::Now,
+            next: NextPop::Now,
             backlog: false,
             is_empty: false,
             linger,
@@ -62,24 +62,24 @@ impl Intake {
     /// Whether to pop now for `slots` free slots; if not, the wait for more slots may begin. `is_busy` says whether
     /// jobs run, whose slots may be free in a moment.
     pub(super) fn check_due(&mut self, slots: NonZeroUsize, is_busy: bool, now: Instant) -> bool {
-        match (self.due, &mut self.linger) {
-            (Due::At(moment), _) => moment <= now,
-            (Due::Now, Some(linger)) if self.backlog && is_busy => linger.check(slots, now),
-            (Due::Now, _) => true,
+        match (self.next, &mut self.linger) {
+            (NextPop::At(moment), _) => moment <= now,
+            (NextPop::Now, Some(linger)) if self.backlog && is_busy => linger.check(slots, now),
+            (NextPop::Now, _) => true,
         }
     }
 
     /// Whether the next pop waits for a known moment.
     pub(super) fn is_waiting(&self) -> bool {
-        matches!(self.due, Due::At(_))
+        matches!(self.next, NextPop::At(_))
     }
 
     /// The moment of the next pop, `now` at the earliest.
     pub(super) fn next_pop(&self, now: Instant) -> Instant {
         let lingers = self.linger.as_ref().and_then(Linger::deadline);
-        match self.due {
-            Due::Now => lingers.unwrap_or(now),
-            Due::At(moment) => moment,
+        match self.next {
+            NextPop::Now => lingers.unwrap_or(now),
+            NextPop::At(moment) => moment,
         }
     }
 
@@ -95,7 +95,7 @@ impl Intake {
 
     /// Makes a pop due now, because a job may have been pushed.
     pub(super) fn look_again(&mut self) {
-        self.due = Due::Now;
+        self.next = NextPop::Now;
     }
 
     /// Notes that started jobs may push others.
@@ -105,8 +105,8 @@ impl Intake {
 
     /// Makes a pop due at this moment, unless one is due earlier.
     pub(super) fn look_by(&mut self, moment: Instant) {
-        if let Due::At(due) = self.due {
-            self.due = Due::At(due.min(moment));
+        if let NextPop::At(due) = self.next {
+            self.next = NextPop::At(due.min(moment));
         }
     }
 
@@ -121,10 +121,10 @@ impl Intake {
     pub(super) fn end_pop(&mut self, slots: NonZeroUsize, found: PopCounts, now: Instant) {
         self.backlog = found.taken == slots.get();
         let is_nothing = found.taken == 0;
-        self.due = if self.backlog || (found.has_moved && is_nothing) {
-            Due::Now
+        self.next = if self.backlog || (found.has_moved && is_nothing) {
+            NextPop::Now
         } else {
-            Due::At(now + found.wait)
+            NextPop::At(now + found.wait)
         };
         self.is_empty = is_nothing && !found.has_moved && found.was_quiet;
     }
@@ -132,12 +132,12 @@ impl Intake {
     /// Notes that a pop has failed; `PopRetry` decides when the next one follows.
     pub(super) fn fail_pop(&mut self) {
         self.backlog = false;
-        self.due = Due::Now;
+        self.next = NextPop::Now;
     }
 
     /// Notes a veto: no pop until `until`, and the queues count as empty if nothing runs.
     pub(super) fn veto(&mut self, until: Instant, is_quiet: bool) {
-        self.due = Due::At(until);
+        self.next = NextPop::At(until);
         self.backlog = false;
         self.is_empty = is_quiet;
     }

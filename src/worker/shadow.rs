@@ -152,7 +152,7 @@ mod tests {
         let Triaged::Bypass(bypass) = candidate.triaged else {
             panic!("{candidate:?}");
         };
-        triage.stats.went_beside(0, false);
+        triage.stats.bypassed(0, false);
         let run = RunInPhp {
             end: EndInPhp::Deleted,
             thrown: None,

@@ -17,12 +17,12 @@ pub struct MappingCounts {
     /// Attempts that its handler ran.
     pub here: u64,
     /// Attempts that were left to the policy for unmapped jobs.
-    pub beside: u64,
-    /// How many of `beside` were jobs that do not fit the handler's input, with `on_mismatch = "php"`.
+    pub bypassed: u64,
+    /// How many of `bypassed` were jobs that do not fit the handler's input, with `on_mismatch = "php"`.
     pub mismatched: u64,
-    /// How many of `beside` had input that the handler could read, in shadow mode.
+    /// How many of `bypassed` had input that the handler could read, in shadow mode.
     pub readable: u64,
-    /// How many of `beside` had input that the handler could not read, in shadow mode.
+    /// How many of `bypassed` had input that the handler could not read, in shadow mode.
     pub unreadable: u64,
     /// Attempts that were compared with PHP's result.
     pub compared: u64,
@@ -60,7 +60,7 @@ pub(super) struct Counters {
     canary: Option<Canary>,
     is_shadow: bool,
     here: AtomicU64,
-    beside: AtomicU64,
+    bypassed: AtomicU64,
     mismatched: AtomicU64,
     pub(super) shadow: ShadowCounters,
     /// Whether the canary stopped itself.
@@ -108,9 +108,9 @@ impl MappingStats {
         }
     }
 
-    pub(super) fn went_beside(&self, mapping: usize, is_mismatch: bool) {
+    pub(super) fn bypassed(&self, mapping: usize, is_mismatch: bool) {
         if let Some(counters) = self.of(mapping) {
-            counters.beside.fetch_add(1, Ordering::Relaxed);
+            counters.bypassed.fetch_add(1, Ordering::Relaxed);
             let mismatched = u64::from(is_mismatch);
             counters.mismatched.fetch_add(mismatched, Ordering::Relaxed);
         }
@@ -155,14 +155,14 @@ impl MappingStats {
         resumed.map(|counters| counters.target.as_str()).collect()
     }
 
-    /// The tallies of mappings that have counted something.
+    /// The counts of mappings that have counted something.
     pub(super) fn read(&self) -> Vec<MappingCounts> {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counts = |counters: &Counters| MappingCounts {
             target: counters.target.clone(),
             canary: counters.canary,
             here: get(&counters.here),
-            beside: get(&counters.beside),
+            bypassed: get(&counters.bypassed),
             mismatched: get(&counters.mismatched),
             readable: get(&counters.shadow.readable),
             unreadable: get(&counters.shadow.unreadable),
@@ -171,7 +171,7 @@ impl MappingStats {
             is_shadow: counters.is_shadow,
         };
         let all = self.0.iter().flatten().map(counts);
-        all.filter(|counts| counts.here + counts.beside > 0)
+        all.filter(|counts| counts.here + counts.bypassed > 0)
             .collect()
     }
 }
@@ -253,24 +253,24 @@ mod tests {
     }
 
     #[test]
-    fn mappings_that_leave_jobs_to_others_are_tallied_once_they_have_met_one() {
+    fn mappings_that_leave_jobs_to_others_have_counts_once_they_have_met_one() {
         let stats = stats();
         assert!(stats.read().is_empty());
         stats.ran_here(1);
-        stats.went_beside(1, false);
-        stats.went_beside(2, true);
+        stats.bypassed(1, false);
+        stats.bypassed(2, true);
         // A mapping that runs all of its jobs, and one that does not exist.
         stats.ran_here(3);
-        stats.went_beside(9, true);
+        stats.bypassed(9, true);
         let read = stats.read();
-        let told: Vec<_> = (read.iter())
-            .map(|it| (&*it.target, it.here, it.beside, it.mismatched))
+        let counts: Vec<_> = (read.iter())
+            .map(|it| (&*it.target, it.here, it.bypassed, it.mismatched))
             .collect();
         let expected = [
             ("App\\Jobs\\Open", 1, 1, 0),
             ("App\\Jobs\\Fitting", 0, 1, 1),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(counts, expected);
     }
 
     #[test]

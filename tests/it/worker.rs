@@ -1184,10 +1184,10 @@ async fn a_canary_leaves_the_rest_to_the_policy_and_counts() {
             policy.clone(),
             &registry,
         );
-        let (tell, mut tallies) = mpsc::unbounded_channel();
+        let (tell, mut received) = mpsc::unbounded_channel();
         let worker = Worker::new(Arc::clone(&queue), router, options(3)).on(move |event| {
-            if let Event::Tallied(tally) = event {
-                tell.send((*tally).clone()).unwrap();
+            if let Event::Tallied(counts) = event {
+                tell.send((*counts).clone()).unwrap();
             }
         });
         worker.run(&Control::new()).await;
@@ -1200,14 +1200,17 @@ async fn a_canary_leaves_the_rest_to_the_policy_and_counts() {
         };
         let left = queue.sizes(&name(left)).await.unwrap().pending;
         assert_eq!(left, (40 - taken) as u64, "{policy:?}");
-        let tally = tallies.try_recv().unwrap();
+        let counts = received.try_recv().unwrap();
         // Jobs that stay in the queue are not counted.
-        let beside = if policy == UnmappedPolicy::Leave {
+        let bypassed = if policy == UnmappedPolicy::Leave {
             0
         } else {
             40 - taken
         };
-        assert_eq!((tally.here, tally.beside), (taken as u64, beside as u64));
+        assert_eq!(
+            (counts.here, counts.bypassed),
+            (taken as u64, bypassed as u64)
+        );
     }
 }
 
@@ -1229,17 +1232,22 @@ async fn a_shadow_of_forwarded_jobs_reads_them_and_runs_nothing() {
     let registry = Registry::new().with("handler", handler);
     let forward = UnmappedPolicy::Forward(name("php"));
     let router = router(vec![partial(None, Mode::Shadow)], forward, &registry);
-    let (tell, mut tallies) = mpsc::unbounded_channel();
+    let (tell, mut received) = mpsc::unbounded_channel();
     let worker = Worker::new(Arc::clone(&queue), router, options(2)).on(move |event| {
-        if let Event::Tallied(tally) = event {
-            tell.send((*tally).clone()).unwrap();
+        if let Event::Tallied(counts) = event {
+            tell.send((*counts).clone()).unwrap();
         }
     });
     worker.run(&Control::new()).await;
     assert_eq!(queue.sizes(&name("php")).await.unwrap().pending, 3);
-    let tally = tallies.try_recv().unwrap();
+    let counts = received.try_recv().unwrap();
     assert_eq!(
-        (tally.readable, tally.unreadable, tally.here, tally.beside),
+        (
+            counts.readable,
+            counts.unreadable,
+            counts.here,
+            counts.bypassed
+        ),
         (2, 1, 0, 3)
     );
 }
@@ -1321,10 +1329,10 @@ async fn jobs_that_do_not_fit_their_handler_go_the_way_of_unmapped_ones_and_cost
             ..mapping("A", "handler", 0)
         };
         let router = router(vec![mapping], policy.clone(), &registry);
-        let (tell, mut tallies) = mpsc::unbounded_channel();
+        let (tell, mut received) = mpsc::unbounded_channel();
         let worker = Worker::new(Arc::clone(&queue), router, options(3)).on(move |event| {
-            if let Event::Tallied(tally) = event {
-                tell.send((*tally).clone()).unwrap();
+            if let Event::Tallied(counts) = event {
+                tell.send((*counts).clone()).unwrap();
             }
         });
         worker.run(&Control::new()).await;
@@ -1346,8 +1354,8 @@ async fn jobs_that_do_not_fit_their_handler_go_the_way_of_unmapped_ones_and_cost
             .unwrap();
         let left: Vec<_> = popped.jobs.iter().map(|job| job.payload.to_vec()).collect();
         assert_eq!(left, [jobs[1].clone(), jobs[2].clone()], "{policy:?}");
-        let tally = tallies.try_recv().unwrap();
-        assert_eq!((tally.here, tally.mismatched), (2, counted), "{policy:?}");
+        let counts = received.try_recv().unwrap();
+        assert_eq!((counts.here, counts.mismatched), (2, counted), "{policy:?}");
     }
 }
 

@@ -195,7 +195,7 @@ impl Attempt {
             }
             Triaged::Bypass(bypass) => {
                 let is_mismatch = matches!(bypass.reason, BypassReason::Mismatch(_));
-                triage.stats.went_beside(bypass.mapping, is_mismatch);
+                triage.stats.bypassed(bypass.mapping, is_mismatch);
                 let shadow = (bypass.reason == BypassReason::Shadow)
                     .then(|| Shadow::check(triage, *bypass, &info));
                 Box::pin(self.go_elsewhere(info, placement, None, shadow, end)).await;
