@@ -71,8 +71,8 @@ async fn bring_all(
 ) -> Result<(), Error> {
     for (record, failed) in records_of(hold.ledger(), job).await? {
         // This process may have slept, and another one has the lease.
-        if hold.is_held().await && bring(store, &failed, clock.now()).await? {
-            hold.advance(&[record], &[]).await?;
+        if hold.confirm_held().await && bring(store, &failed, clock.now()).await? {
+            hold.ack(&[record], &[]).await?;
         }
     }
     Ok(())

@@ -65,7 +65,7 @@ impl FollowUpRelay {
         };
         let (records, ended) = apart(counted);
         match batches.forget_marks(batch, &ended).await {
-            Ok(()) => self.advance(hold, &records, &[], said).await,
+            Ok(()) => self.ack(hold, &records, &[], said).await,
             Err(error) => {
                 said.is_away = error.is_lost_connection();
                 self.problem(said, what, with_causes(&error));
@@ -87,7 +87,7 @@ impl FollowUpRelay {
             self.problem(said, COUNTING, NO_BATCHES.to_owned());
             return RelayResult::Left(counts.len() + counted.len());
         };
-        let may = || hold.is_held();
+        let may = || hold.confirm_held();
         let forget = counted.iter().flat_map(|noted| noted.what.clone());
         let (ended, forget): (_, Vec<Ended>) = (ends(&counts), forget.collect());
         let recorded = batches.record_while(batch, &ended, &forget, may).await;
@@ -120,7 +120,7 @@ impl FollowUpRelay {
             });
         }
         if !taken.is_empty() {
-            match self.advance(hold, &taken, &left_behind, said).await {
+            match self.ack(hold, &taken, &left_behind, said).await {
                 RelayResult::All => {}
                 done => return done.and_left(for_php.len()),
             }
@@ -179,7 +179,7 @@ impl FollowUpRelay {
         counted: Vec<Stored<Vec<Ended>>>,
         said: &mut Logged,
     ) -> RelayResult {
-        let may = || hold.is_held();
+        let may = || hold.confirm_held();
         let (records, forget) = apart(counted);
         let ended = ends(&for_php);
         let marks = batches.hand_over(batch, &ended, &forget, may).await;
@@ -193,7 +193,7 @@ impl FollowUpRelay {
             }
         };
         if !records.is_empty() {
-            match self.advance(hold, &records, &[], said).await {
+            match self.ack(hold, &records, &[], said).await {
                 RelayResult::All => {}
                 done => return done.and_left(for_php.len()),
             }
@@ -300,7 +300,7 @@ impl FollowUpRelay {
         match payload {
             Ok(payload) => {
                 let push = self.push_to_php(count, queue, payload);
-                self.advance(hold, &[noted.record], &[push], said).await
+                self.ack(hold, &[noted.record], &[push], said).await
             }
             Err(error) => {
                 self.problem(said, "let PHP run a batch's callbacks", with_causes(&error));

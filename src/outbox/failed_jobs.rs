@@ -222,7 +222,7 @@ impl FailedJobRelay {
         let mut drained = self.drain_leased(&mut lease, said, quiet).await;
         // A last pass that had the lease to its end has done what it could: the records that are left have to stay.
         let is_last = self.last.is_cancelled() && drained == DrainStatus::Later;
-        if is_last && lease.hold().is_held().await {
+        if is_last && lease.hold().confirm_held().await {
             drained = DrainStatus::Failed;
         }
         lease.give_up().await;
@@ -254,7 +254,7 @@ impl FailedJobRelay {
                     // The job of this record may have failed after the pass began.
                     quiet.reached().await;
                     // This process may have slept, and the job's row be deleted by a retry meanwhile.
-                    if !hold.is_held().await {
+                    if !hold.confirm_held().await {
                         return None;
                     }
                     Some(self.bring(&record, said).await)
@@ -265,7 +265,7 @@ impl FailedJobRelay {
                 match brought {
                     Ok(true) => {
                         (outages, refusals) = (0, 0);
-                        match lease.hold().advance(&[record], &[]).await {
+                        match lease.hold().ack(&[record], &[]).await {
                             // Without the lease another process empties the spool.
                             Ok(0) => return DrainStatus::Later,
                             Ok(_) => {}

@@ -376,14 +376,14 @@ impl FollowUpRelay {
     }
 
     /// Removes records from the list, and applies the effects.
-    pub(super) async fn advance(
+    pub(super) async fn ack(
         &self,
         hold: &FencingToken,
         records: &[Vec<u8>],
         effects: &[Effect],
         said: &mut Logged,
     ) -> RelayResult {
-        match hold.advance(records, effects).await {
+        match hold.ack(records, effects).await {
             Ok(0) => RelayResult::Lost,
             Ok(_) => RelayResult::All,
             // The key that a job is to be pushed to is no queue. Other records have nothing to do with that.
@@ -429,7 +429,7 @@ impl FollowUpRelay {
             FollowUp::Push(push) => match self.push(hold, push, said).await {
                 Ok(Pushing::Pushed) => Ok(()),
                 Ok(Pushing::Here(effects)) => {
-                    return self.advance(hold, &[noted.record], &effects, said).await;
+                    return self.ack(hold, &[noted.record], &effects, said).await;
                 }
                 Ok(Pushing::There(push)) => {
                     let what = FollowUp::Push(push);
@@ -442,7 +442,7 @@ impl FollowUpRelay {
             FollowUp::Count(_) | FollowUp::Forget { .. } => unreachable!("done together"),
         };
         match done {
-            Ok(()) => self.advance(hold, &[noted.record], &[], said).await,
+            Ok(()) => self.ack(hold, &[noted.record], &[], said).await,
             Err((what, error)) => {
                 self.problem(said, what, error);
                 RelayResult::Left(1)
@@ -482,7 +482,7 @@ impl FollowUpRelay {
         said: &mut Logged,
     ) -> RelayResult {
         if owner.is_none() {
-            return self.advance(hold, &[record], &[], said).await;
+            return self.ack(hold, &[record], &[], said).await;
         }
         let what = FollowUp::Unlock { store, name, owner };
         self.replace(hold, record, what, said).await
@@ -496,7 +496,7 @@ impl FollowUpRelay {
         what: FollowUp,
         said: &mut Logged,
     ) -> RelayResult {
-        match self.advance(hold, &[record], &[what.effect()], said).await {
+        match self.ack(hold, &[record], &[what.effect()], said).await {
             RelayResult::All => {
                 let record = what.to_record();
                 Box::pin(self.follow_one(hold, Stored { record, what }, said)).await

@@ -58,7 +58,7 @@ pub(crate) fn list_unreachable(error: &Error) -> DrainStatus {
 ///
 /// A process may sleep longer than its lease lives, at any point, without noticing. Work that must not happen
 /// twice is therefore bound to the lease itself: only the holder can remove records from the list
-/// ([`FencingToken::advance`]).
+/// ([`FencingToken::ack`]).
 pub(crate) struct Lease {
     hold: FencingToken,
     renew_at: Instant,
@@ -90,30 +90,28 @@ impl FencingToken {
         &*self.ledger
     }
 
-    /// Whether the lease is still held; if so, its lifetime starts anew.
-    pub(crate) async fn lasts(&self) -> bool {
+    /// Starts the lifetime of the lease anew; false if it is no longer held.
+    pub(crate) async fn renew(&self) -> bool {
         let kept = self.ledger.keep(self.spool, &self.holder, LIVES).await;
         matches!(kept, Ok(true))
     }
 
-    /// Whether the lease is still held; may be asked while the row of a batch is locked.
-    pub(crate) async fn is_held(&self) -> bool {
-        let held = self.ledger.has_lease(self.spool, &self.holder, LIVES).await;
+    /// Asks the server whether the lease is still held, and may renew it; false if it is not held. May be called while
+    /// the row of a batch is locked.
+    pub(crate) async fn confirm_held(&self) -> bool {
+        let held = self
+            .ledger
+            .confirm_lease(self.spool, &self.holder, LIVES)
+            .await;
         matches!(held, Ok(true))
     }
 
     /// Removes records from the list and applies the effects; 0 if another process has the lease.
-    pub(crate) async fn advance(
-        &self,
-        records: &[Vec<u8>],
-        effects: &[Effect],
-    ) -> Result<u64, Error> {
-        let advanced = self
-            .ledger
-            .advance(self.spool, &self.holder, records, effects);
-        let advanced = advanced.await?;
-        self.progress.add(advanced);
-        Ok(advanced)
+    pub(crate) async fn ack(&self, records: &[Vec<u8>], effects: &[Effect]) -> Result<u64, Error> {
+        let removed = self.ledger.ack(self.spool, &self.holder, records, effects);
+        let removed = removed.await?;
+        self.progress.add(removed);
+        Ok(removed)
     }
 }
 
@@ -167,8 +165,8 @@ impl Lease {
                 tokio::select! {
                     biased;
                     done = &mut work => return Some(done),
-                    lasts = self.hold.lasts() => {
-                        if !lasts {
+                    is_renewed = self.hold.renew() => {
+                        if !is_renewed {
                             return None;
                         }
                     }
@@ -235,14 +233,14 @@ mod tests {
         let scene = Scene::new();
         let records = [b"{}".to_vec()];
         let first = scene.take().await.unwrap().hold();
-        assert!(first.lasts().await);
+        assert!(first.renew().await);
         assert_eq!(scene.take().await.err(), Some(DrainStatus::Later));
         tokio::time::advance(LIVES + Duration::from_millis(1)).await;
         let second = scene.take().await.unwrap().hold();
-        assert!(!first.lasts().await);
-        assert_eq!(first.advance(&records, &[]).await.unwrap(), 0);
-        assert!(second.lasts().await);
-        assert_eq!(second.advance(&records, &[]).await.unwrap(), 1);
+        assert!(!first.renew().await);
+        assert_eq!(first.ack(&records, &[]).await.unwrap(), 0);
+        assert!(second.renew().await);
+        assert_eq!(second.ack(&records, &[]).await.unwrap(), 1);
         assert_eq!(scene.progress.records(), 1);
         assert_eq!(scene.take().await.err(), Some(DrainStatus::All));
     }

@@ -133,7 +133,7 @@ impl FollowUpRelay {
         lock: &LockRequest,
         said: &mut Logged,
     ) -> Result<Option<Pushing>, Problem> {
-        if !hold.lasts().await {
+        if !hold.renew().await {
             return Ok(Some(Pushing::Lost));
         }
         let lives = crate::time::seconds(lock.seconds);
@@ -152,7 +152,7 @@ impl FollowUpRelay {
             return Ok(Some(Pushing::Pushed));
         }
         said.refused.remove(&push.id);
-        if !hold.lasts().await {
+        if !hold.renew().await {
             return Ok(Some(Pushing::Lost));
         }
         let is_kept = self.handle(lock, lives)?.refresh().await;

@@ -493,7 +493,7 @@ impl Ledger for InOrder {
         self.ledger.length(spool)
     }
 
-    fn advance<'a>(
+    fn ack<'a>(
         &'a self,
         spool: Spool,
         owner: &'a str,
@@ -502,7 +502,7 @@ impl Ledger for InOrder {
     ) -> Answer<'a, u64> {
         Box::pin(async move {
             let effects: Vec<_> = effects.iter().map(|effect| self.put_off(effect)).collect();
-            self.ledger.advance(spool, owner, records, &effects).await
+            self.ledger.ack(spool, owner, records, &effects).await
         })
     }
 
@@ -514,8 +514,13 @@ impl Ledger for InOrder {
         self.ledger.keep(spool, owner, lives)
     }
 
-    fn has_lease<'a>(&'a self, spool: Spool, owner: &'a str, lives: Duration) -> Answer<'a, bool> {
-        self.ledger.has_lease(spool, owner, lives)
+    fn confirm_lease<'a>(
+        &'a self,
+        spool: Spool,
+        owner: &'a str,
+        lives: Duration,
+    ) -> Answer<'a, bool> {
+        self.ledger.confirm_lease(spool, owner, lives)
     }
 
     fn unlease<'a>(&'a self, spool: Spool, owner: &'a str) -> Answer<'a, ()> {

@@ -34,7 +34,7 @@ pub trait Ledger: Send + Sync + fmt::Debug + 'static {
     /// # Errors
     ///
     /// All of it happened, or nothing.
-    fn advance<'a>(
+    fn ack<'a>(
         &'a self,
         spool: Spool,
         owner: &'a str,
@@ -50,10 +50,16 @@ pub trait Ledger: Send + Sync + fmt::Debug + 'static {
     /// Extends the lease to `lives` from now; false if `owner` no longer has it.
     fn keep<'a>(&'a self, spool: Spool, owner: &'a str, lives: Duration) -> Answer<'a, bool>;
 
-    /// Whether `owner` still has the lease, which may also be extended to `lives` from now.
+    /// Confirms that `owner` still has the lease, and may extend it to `lives` from now; false if `owner` no longer has
+    /// it.
     ///
     /// Callers may hold a transaction in the ledger's own database: the answer must not wait for it to end.
-    fn has_lease<'a>(&'a self, spool: Spool, owner: &'a str, lives: Duration) -> Answer<'a, bool> {
+    fn confirm_lease<'a>(
+        &'a self,
+        spool: Spool,
+        owner: &'a str,
+        lives: Duration,
+    ) -> Answer<'a, bool> {
         self.keep(spool, owner, lives)
     }
 

@@ -828,19 +828,13 @@ async fn records_are_taken_once_and_what_follows_happens_once(queue: impl Subjec
     let lives = Duration::from_secs(60);
     let records = [b"a".to_vec(), b"c".to_vec()];
     // Only for the owner of the lease.
-    assert_eq!(
-        ledger.advance(spool, "x", &records, &follow).await.unwrap(),
-        0
-    );
+    assert_eq!(ledger.ack(spool, "x", &records, &follow).await.unwrap(), 0);
     assert!(ledger.lease(spool, "y", lives).await.unwrap());
     assert!(!ledger.lease(spool, "x", lives).await.unwrap());
-    assert_eq!(
-        ledger.advance(spool, "x", &records, &follow).await.unwrap(),
-        0
-    );
+    assert_eq!(ledger.ack(spool, "x", &records, &follow).await.unwrap(), 0);
     assert_eq!(ledger.read(spool, 0, 9).await.unwrap().len(), 3);
     for expected in [2, 0] {
-        let taken = ledger.advance(spool, "y", &records, &follow).await;
+        let taken = ledger.ack(spool, "y", &records, &follow).await;
         assert_eq!(taken.unwrap(), expected);
         assert_eq!(sizes(&queue, "q").await.pending, 1);
         let left = ledger.read(Spool::FollowUps, 0, 9).await.unwrap();

@@ -1246,7 +1246,7 @@ async fn a_shadow_of_forwarded_jobs_reads_them_and_runs_nothing() {
             counts.readable,
             counts.unreadable,
             counts.here,
-            counts.bypassed
+            counts.bypassed,
         ),
         (2, 1, 0, 3)
     );

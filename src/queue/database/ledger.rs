@@ -146,7 +146,7 @@ impl DatabaseQueue {
         commit(transaction).await
     }
 
-    async fn advance_now(
+    async fn ack_now(
         &self,
         spool: Spool,
         owner: &str,
@@ -262,7 +262,7 @@ impl Ledger for DatabaseQueue {
         })
     }
 
-    fn advance<'a>(
+    fn ack<'a>(
         &'a self,
         spool: Spool,
         owner: &'a str,
@@ -270,8 +270,8 @@ impl Ledger for DatabaseQueue {
         effects: &'a [Effect],
     ) -> Answer<'a, u64> {
         Box::pin(async move {
-            let advanced = repeated(|| self.advance_now(spool, owner, records, effects)).await;
-            advanced.map_err(self.failed("advance", spool.key()))
+            let removed = repeated(|| self.ack_now(spool, owner, records, effects)).await;
+            removed.map_err(self.failed("remove records of", spool.key()))
         })
     }
 
@@ -291,7 +291,7 @@ impl Ledger for DatabaseQueue {
         })
     }
 
-    fn has_lease<'a>(&'a self, spool: Spool, owner: &'a str, _: Duration) -> Answer<'a, bool> {
+    fn confirm_lease<'a>(&'a self, spool: Spool, owner: &'a str, _: Duration) -> Answer<'a, bool> {
         Box::pin(async move {
             let has = self.is_holder(spool, owner).await;
             has.map_err(self.failed("look at the lease of", spool.key()))
@@ -399,15 +399,17 @@ mod tests {
             (11, "me", false),
         ] {
             let queue = after(seconds);
-            let asked =
-                tokio::time::timeout(Duration::from_secs(5), queue.has_lease(spool, owner, LIVES));
+            let asked = tokio::time::timeout(
+                Duration::from_secs(5),
+                queue.confirm_lease(spool, owner, LIVES),
+            );
             let has = asked.await.expect("it waits for no lock").unwrap();
             assert_eq!(has, expected, "{owner} after {seconds} s");
         }
         transaction.rollback().await.unwrap();
         // A renewal always counts from its own moment.
         assert!(after(3).keep(spool, "me", LIVES).await.unwrap());
-        assert!(after(13).has_lease(spool, "me", LIVES).await.unwrap());
+        assert!(after(13).confirm_lease(spool, "me", LIVES).await.unwrap());
         assert!(!after(13).lease(spool, "other", LIVES).await.unwrap());
     }
 }

@@ -10,7 +10,7 @@ use crate::queue::{Answer, Effect, Ledger, QueueName, Spool};
 use crate::time::UnixSeconds;
 
 impl MemoryQueue {
-    fn advance_now(
+    fn ack_now(
         &self,
         spool: Spool,
         owner: &str,
@@ -66,14 +66,14 @@ impl Ledger for MemoryQueue {
         at_once(Ok(self.spool(spool).len() as u64))
     }
 
-    fn advance<'a>(
+    fn ack<'a>(
         &'a self,
         spool: Spool,
         owner: &'a str,
         records: &'a [Vec<u8>],
         effects: &'a [Effect],
     ) -> Answer<'a, u64> {
-        at_once(Ok(self.advance_now(spool, owner, records, effects)))
+        at_once(Ok(self.ack_now(spool, owner, records, effects)))
     }
 
     fn keep_error<'a>(&'a self, job: &'a str, error: &'a str, lives: Duration) -> Answer<'a, ()> {

@@ -204,7 +204,7 @@ impl Ledger for RedisQueue {
         })
     }
 
-    fn advance<'a>(
+    fn ack<'a>(
         &'a self,
         spool: Spool,
         owner: &'a str,
@@ -222,9 +222,9 @@ impl Ledger for RedisQueue {
             for effect in effects {
                 call.effect(self, &home, b"", effect);
             }
-            let script = &self.scripts.advance;
+            let script = &self.scripts.ack;
             let there = self
-                .call(&name, "advance.lua", script, &call.keys, &call.args)
+                .call(&name, "ack.lua", script, &call.keys, &call.args)
                 .await?;
             if there > 0 && self.tells_pushes() {
                 let effects = effects.iter().map(|effect| (&home, effect));

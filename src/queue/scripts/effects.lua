@@ -1,4 +1,4 @@
--- Shared functions of finish.lua, advance.lua and push_once.lua; put in front of each.
+-- Shared functions of finish.lua, ack.lua and push_once.lua; put in front of each.
 --
 -- An effect is eight arguments: its kind, a key, a value, and five that depend on the kind:
 --   `push`    list     payload  -      notify  claim  owner  seconds

@@ -199,10 +199,10 @@ async fn ends_and_pushes_whose_replies_are_lost_are_done_once() {
         assert_eq!(records, [b"record"]);
         lose();
         if is_lost {
-            let error = queue.advance(spool, "me", &records, &follow).await;
+            let error = queue.ack(spool, "me", &records, &follow).await;
             assert!(error.unwrap_err().is_of_unknown_outcome());
         }
-        let taken = queue.advance(spool, "me", &records, &follow).await;
+        let taken = queue.ack(spool, "me", &records, &follow).await;
         assert_eq!(taken.unwrap(), u64::from(!is_lost));
         assert_eq!(pending().await, 2);
 

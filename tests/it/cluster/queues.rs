@@ -101,7 +101,7 @@ async fn a_queue_that_old_laravel_spreads_over_slots_is_refused_with_a_remedy() 
         assert!(outbox.lease(spool, "me", lives).await.unwrap());
         assert!(outbox.keep(spool, "me", lives).await.unwrap());
         assert_eq!(outbox.read(spool, 0, 10).await.unwrap(), records);
-        assert_eq!(outbox.advance(spool, "me", &records, &[]).await.unwrap(), 1);
+        assert_eq!(outbox.ack(spool, "me", &records, &[]).await.unwrap(), 1);
         assert_eq!(outbox.length(spool).await.unwrap(), 0);
         outbox.unlease(spool, "me").await.unwrap();
     }

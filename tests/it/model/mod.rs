@@ -86,10 +86,10 @@ pub(crate) struct Rules {
     pub(crate) marks_with_the_count: bool,
     /// The mark stays until the record that asks for the count is gone.
     pub(crate) keeps_marks_until_then: bool,
-    /// advance.lua does nothing without the lease.
-    pub(crate) advances_under_the_lease: bool,
-    /// advance.lua applies effects only if it removed a record.
-    pub(crate) advances_what_is_there: bool,
+    /// ack.lua does nothing without the lease.
+    pub(crate) acks_under_the_lease: bool,
+    /// ack.lua applies effects only if it removed a record.
+    pub(crate) acks_what_is_there: bool,
 }
 
 impl Rules {
@@ -107,8 +107,8 @@ impl Rules {
         counts_under_the_lease: true,
         marks_with_the_count: true,
         keeps_marks_until_then: true,
-        advances_under_the_lease: true,
-        advances_what_is_there: true,
+        acks_under_the_lease: true,
+        acks_what_is_there: true,
     };
 }
 
@@ -169,7 +169,7 @@ fn each_rule_is_needed() {
         ("counts under the lease", |rules| rules.counts_under_the_lease = false, "the end was recorded twice"),
         ("marks with the count", |rules| rules.marks_with_the_count = false, "the end was recorded twice"),
         ("keeps marks until then", |rules| rules.keeps_marks_until_then = false, "the end was recorded twice"),
-        ("advances under the lease", |rules| rules.advances_under_the_lease = false, "the end was recorded twice"),
+        ("acks under the lease", |rules| rules.acks_under_the_lease = false, "the end was recorded twice"),
     ];
     for (rule, switch, expected) in rows {
         let mut rules = Rules::ALL;
@@ -183,14 +183,14 @@ fn each_rule_is_needed() {
     }
 }
 
-/// advance.lua has a second guard, which the model needs only where the first one is missing.
+/// ack.lua has a second guard, which the model needs only where the first one is missing.
 #[test]
 fn effects_of_records_that_are_gone_are_guarded_twice() {
     let mut rules = Rules::ALL;
-    rules.advances_what_is_there = false;
+    rules.acks_what_is_there = false;
     let found: Vec<_> = violations(rules).collect();
     assert!(found.is_empty(), "{found:?}");
-    rules.advances_under_the_lease = false;
+    rules.acks_under_the_lease = false;
     let is_doubled = |(scenario, violation): &(Scenario, Violation)| {
         *scenario == Scenario::Callbacks && violation.what == "the next job was pushed twice"
     };

@@ -227,7 +227,7 @@ impl<Q: Subject> Stage<Q> {
             Call::Advance(worker, one, deeds) => {
                 let effects = self.effects(deeds);
                 let records = [record(*one)];
-                let taken = ledger.advance(spool, name_of(worker), &records, &effects);
+                let taken = ledger.ack(spool, name_of(worker), &records, &effects);
                 Reply::Taken(u8::try_from(taken.await.unwrap()).unwrap())
             }
             Call::PushOnce => {

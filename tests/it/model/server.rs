@@ -167,14 +167,14 @@ impl Server {
             }
             Call::Advance(worker, record, deeds) => {
                 let own = self.lease == Some(Drainer::Worker(*worker));
-                if rules.advances_under_the_lease && !own {
+                if rules.acks_under_the_lease && !own {
                     return Reply::Taken(0);
                 }
                 let at = self.records.iter().position(|one| one == record);
                 if let Some(at) = at {
                     self.records.remove(at);
                 }
-                if at.is_some() || !rules.advances_what_is_there {
+                if at.is_some() || !rules.acks_what_is_there {
                     self.apply(deeds);
                 }
                 Reply::Taken(at.is_some().into())

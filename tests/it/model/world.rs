@@ -496,7 +496,7 @@ impl Turn<'_> {
         let rules = self.model.rules;
         match stage {
             Stage::Begun if !rules.removes_records_last && record != Record::Count => {
-                self.advance(record, &[], Outbox::Doing(record, Stage::Removed));
+                self.ack(record, &[], Outbox::Doing(record, Stage::Removed));
             }
             Stage::Begun => self.deed(record, Outbox::Doing(record, Stage::Done)),
             Stage::Removed => self.deed(record, Outbox::Leased),
@@ -534,7 +534,7 @@ impl Turn<'_> {
                 if self.world.database.is_marked {
                     self.database(|world, _| world.database.is_marked = false);
                 } else {
-                    self.advance(record, &[], Outbox::Leased);
+                    self.ack(record, &[], Outbox::Leased);
                 }
             }
             Stage::Done => {
@@ -543,7 +543,7 @@ impl Turn<'_> {
                     Record::PushHere => &[Deed::Push],
                     _ => &[],
                 };
-                self.advance(record, deeds, Outbox::Leased);
+                self.ack(record, deeds, Outbox::Leased);
             }
         }
     }
@@ -598,7 +598,7 @@ impl Turn<'_> {
         }
     }
 
-    fn advance(&mut self, record: Record, deeds: &[Deed], then: Outbox) {
+    fn ack(&mut self, record: Record, deeds: &[Deed], then: Outbox) {
         let call = Call::Advance(self.me, record, deeds.to_vec());
         self.call(Place::Here, &call, move |world, me, reply| match reply {
             Some(Reply::Taken(1..)) => Self::of(world, me).outbox = then,
