@@ -73,7 +73,7 @@ impl Default for ReleasePolicy {
 }
 
 impl ReleasePolicy {
-    fn back(self, context: &JobContext, delay: Duration) {
+    fn apply(self, context: &JobContext, delay: Duration) {
         match self {
             Self {
                 releases: false, ..

@@ -119,7 +119,7 @@ impl WithoutOverlapping {
             .held
             .take(lock, self.expires_after, context.holds());
         let Some(held) = taken.await? else {
-            self.policy.back(context, self.release_after);
+            self.policy.apply(context, self.release_after);
             return Ok(());
         };
         if !next.is_blocking() {

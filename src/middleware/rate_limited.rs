@@ -127,7 +127,7 @@ impl RateLimited {
             None => next.run().await,
             Some(wait) => {
                 let own = Some(self.release_after).filter(|own| !own.is_zero());
-                self.policy.back(context, own.unwrap_or(wait));
+                self.policy.apply(context, own.unwrap_or(wait));
                 Ok(())
             }
         }

@@ -193,7 +193,7 @@ impl ThrottlesExceptions {
         let counter = self.counter(&context.services().middleware)?;
         let key = self.key(context)?;
         if let Some(wait) = counter.pause(&key, self.max, self.decay).await? {
-            self.policy.back(context, wait);
+            self.policy.apply(context, wait);
             return Ok(());
         }
         let Err(error) = next.run().await else {

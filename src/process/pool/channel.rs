@@ -95,7 +95,7 @@ impl Channel {
     /// Records that the process has ended; returns whether it had read nothing of the last job.
     ///
     /// Messages that it sent before can still be read, followed by the end of the stream.
-    pub(super) fn bury(&mut self) -> bool {
+    pub(super) fn mark_exited(&mut self) -> bool {
         let is_untouched = self.is_untouched();
         self.theirs = None;
         is_untouched
@@ -159,8 +159,8 @@ impl Channel {
     /// next job may be sent before the process is ready. This one counts as sent ahead until
     /// [`moves_on`](Self::moves_on).
     ///
-    /// From this call on, [`bury`](Self::bury) and [`is_untouched`](Self::is_untouched) refer to this job, even if
-    /// the future is never polled.
+    /// From this call on, [`mark_exited`](Self::mark_exited) and [`is_untouched`](Self::is_untouched) refer to this
+    /// job, even if the future is never polled.
     ///
     /// # Errors
     ///
@@ -168,7 +168,7 @@ impl Channel {
     ///
     /// # Cancel safety
     ///
-    /// [`bury`](Self::bury) knows how many bytes were written; the process cannot be used any more.
+    /// [`mark_exited`](Self::mark_exited) knows how many bytes were written; the process cannot be used any more.
     pub(super) fn run(
         &mut self,
         queue: &str,
@@ -324,7 +324,7 @@ mod tests {
         let mut read = [0; 1024];
         assert!(theirs.read(&mut read).await.unwrap() > 0);
         drop(theirs);
-        assert!(!channel.bury());
+        assert!(!channel.mark_exited());
         assert_eq!(channel.next().await.unwrap(), None);
         let (mut channel, theirs) = pair();
         channel
@@ -332,7 +332,7 @@ mod tests {
             .await
             .unwrap();
         drop(theirs);
-        assert!(channel.bury());
+        assert!(channel.mark_exited());
         assert_eq!(channel.next().await.unwrap(), None);
         // Dropped before a byte of the next job was sent; the process had read the one before.
         let (mut channel, mut theirs) = pair();
@@ -346,7 +346,7 @@ mod tests {
         drop(channel.run("default", b"{}", b"{}", deadline, None, false));
         assert!(channel.is_untouched());
         drop(theirs);
-        assert!(channel.bury());
+        assert!(channel.mark_exited());
         // More than the socket holds: the same for a job that was not written whole.
         let large = vec![b'x'; 4 << 20];
         for has_read in [false, true] {
@@ -358,7 +358,7 @@ mod tests {
                 assert!(theirs.read(&mut read).await.unwrap() > 0);
             }
             drop(theirs);
-            assert_eq!(channel.bury(), !has_read);
+            assert_eq!(channel.mark_exited(), !has_read);
         }
     }
 
@@ -403,7 +403,7 @@ mod tests {
         theirs.write_all(b":\"what\"}\n").await.unwrap();
         assert!(channel.next().await.is_err());
         drop(theirs);
-        channel.bury();
+        channel.mark_exited();
         assert_eq!(channel.next().await.unwrap(), None);
     }
 

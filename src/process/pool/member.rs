@@ -165,7 +165,7 @@ pub(super) struct Member {
     /// The process has reported that it waits, and was given no job since.
     is_ready: bool,
     /// The job that was sent before the process was heard to be done with the last one.
-    ahead: Option<Given>,
+    ahead: Option<GivenJob>,
     /// A message about it that was heard while the job before still counted as running.
     heard: Option<PoolMessage>,
     /// Jobs given to the process so far, and how many they were when it last printed something.
@@ -201,7 +201,7 @@ struct Stream<R> {
 type Early = Option<(Offer, Instant)>;
 
 /// A job that was given to a process.
-struct Given {
+struct GivenJob {
     info: Arc<JobInfo>,
     said: mpsc::Sender<PoolMessage>,
     answers: mpsc::UnboundedReceiver<bool>,
@@ -428,7 +428,7 @@ impl Member {
         assignment: Assignment,
         until: Option<Instant>,
         pool: &Shared,
-    ) -> Given {
+    ) -> GivenJob {
         let Assignment {
             info,
             reserved,
@@ -464,7 +464,7 @@ impl Member {
             // If the process has ended just now, the code that reads its messages notices.
             tracing::debug!(%error, php.process = self.log.process, "a job could not be given to PHP");
         }
-        Given {
+        GivenJob {
             info,
             said,
             answers,
@@ -613,7 +613,7 @@ impl Member {
     }
 
     /// Forwards PHP's messages about a job until the attempt is over.
-    async fn run_job(&mut self, given: &mut Given, early: &mut Early, pool: &Shared) -> After {
+    async fn run_job(&mut self, given: &mut GivenJob, early: &mut Early, pool: &Shared) -> After {
         let (said, kill) = (&given.said, &given.kill);
         let mut taken_by = Some(given.until);
         let mut may_send = true;
@@ -724,7 +724,7 @@ impl Member {
     /// Declines a job that was sent ahead if the process has not taken it; returns whether that was so.
     ///
     /// The process has not asked for it. It may be about to end, for which the app's code may take long.
-    async fn decline_untaken(&mut self, given: &Given) -> bool {
+    async fn decline_untaken(&mut self, given: &GivenJob) -> bool {
         let is_untaken = given.was_ahead && !given.is_cut_off && self.is_untaken();
         if is_untaken {
             self.decline(&given.said).await;
@@ -735,7 +735,7 @@ impl Member {
     /// Kills a process that has not taken the job that it had asked for; returns whether that was so.
     ///
     /// The process would not begin the job any more.
-    fn kill_if_refused(&mut self, given: &Given) -> bool {
+    fn kill_if_refused(&mut self, given: &GivenJob) -> bool {
         let is_refused = given.is_cut_off || self.is_untaken();
         if is_refused {
             tracing::warn!(
@@ -772,7 +772,7 @@ impl Member {
         is_refused: bool,
     ) -> bool {
         let is_ahead = self.channel.is_ahead();
-        let is_untouched = self.channel.bury();
+        let is_untouched = self.channel.mark_exited();
         let ahead = self.ahead.take();
         let is_in_next = ahead.is_some() && !is_untouched;
         let mut is_over = false;
@@ -964,7 +964,7 @@ impl Member {
     pub(super) async fn read_rest(&mut self) -> Vec<(PoolMessage, bool)> {
         let mut said = Vec::new();
         // Without this the stream of messages would never end.
-        self.channel.bury();
+        self.channel.mark_exited();
         let deadline = Instant::now() + LINGER;
         while self.stdout.is_open() || self.stderr.is_open() || !self.channel.is_closed() {
             // Messages matter most, and output may be endless.
