@@ -1,7 +1,7 @@
 //! Why a job is not pushed, or may not be.
 
 use crate::app::Unfit;
-use crate::handler::{BoxError, DispatchError as CannotPush};
+use crate::handler::{BoxError, DraftError};
 use crate::queue;
 
 /// An error from dispatching a job.
@@ -45,11 +45,11 @@ impl From<Unfit> for DispatchError {
     }
 }
 
-impl From<CannotPush> for DispatchError {
-    fn from(error: CannotPush) -> Self {
+impl From<DraftError> for DispatchError {
+    fn from(error: DraftError) -> Self {
         match error {
-            CannotPush::Payload(error) => Self::Unfit(error.into()),
-            CannotPush::Command(error) => Self::Unfit(error.into()),
+            DraftError::Payload(error) => Self::Unfit(error.into()),
+            DraftError::Command(error) => Self::Unfit(error.into()),
             error => Self::OnlyPhp(error.into()),
         }
     }

@@ -12,7 +12,7 @@ use super::error::DispatchError;
 use super::push::{self, Dispatched, Prepared};
 use super::recipient::{self, Recipient};
 use crate::app::{Answers, Made, Manifest, Unfit, Wrapping};
-use crate::handler::dispatch::{self as draft, Draft, Planned, Ready};
+use crate::handler::dispatch::{self as draft, Draft, PushPlan, Ready};
 use crate::handler::{BoxFuture, Services};
 use crate::payload::{Delay, Envelope, HorizonFields, NewData, NewPayload, random_uuid};
 use crate::php::{self, Array, ClassName, Object, Value};
@@ -271,7 +271,7 @@ impl Pending {
     }
 
     /// The job before its payload is made, for a push that belongs to the end of another job.
-    pub(super) fn plan(self) -> Result<Planned, DispatchError> {
+    pub(super) fn plan(self) -> Result<PushPlan, DispatchError> {
         let what = self.what?;
         let (recipients, channel) = (self.recipients, self.channel);
         let is_sent = matches!(what, Pushable::Notification(_) | Pushable::Mailable(_));
@@ -312,7 +312,11 @@ impl IntoFuture for Pending {
 }
 
 /// Makes the object as PHP would write it, and asks the manifest what PHP would ask the class.
-pub(super) fn plan(app: &App, object: Object, options: &Options) -> Result<Planned, DispatchError> {
+pub(super) fn plan(
+    app: &App,
+    object: Object,
+    options: &Options,
+) -> Result<PushPlan, DispatchError> {
     let services = &app.services;
     let (command, rest) = command(app, object, options)?;
     let mut draft = Draft::of_made(
@@ -330,7 +334,7 @@ pub(super) fn plan(app: &App, object: Object, options: &Options) -> Result<Plann
         draft.facts.delay = Delay::of(&delay).map_err(DispatchError::unfit)?;
     }
     let (connection, queue) = (rest.connection.as_deref(), rest.queue.as_deref());
-    Ok(Planned::of(services, draft, connection, queue)?)
+    Ok(PushPlan::of(services, draft, connection, queue)?)
 }
 
 /// Fills one of Laravel's wrappers.
@@ -338,7 +342,7 @@ fn plan_wrapped(
     app: &App,
     mut wrapping: Wrapping,
     options: &Options,
-) -> Result<Planned, DispatchError> {
+) -> Result<PushPlan, DispatchError> {
     let services = &app.services;
     let manifest = draft::manifest(services)?;
     if let Wrapping::Notification {
@@ -368,7 +372,7 @@ fn plan_wrapped(
         &wrapped.answers,
         app.services.clock.now(),
     )?;
-    Ok(Planned::of(services, draft, None, None)?)
+    Ok(PushPlan::of(services, draft, None, None)?)
 }
 
 /// The object with the options that PHP would set as properties, and the options for which the class has none.

@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::dispatch::{self, DispatchError, Draft};
+use super::dispatch::{self, Draft, DraftError};
 use super::{JobContext, Services};
 use crate::app::{Answers, Class, Made, Manifest, Unfit};
 use crate::batch::{self, Batch, Batches};
@@ -77,11 +77,11 @@ pub enum AddError {
         /// Class of the job.
         class: ClassName,
         /// The cause, and how to solve it.
-        source: DispatchError,
+        source: DraftError,
     },
     /// Only PHP can push to the queue of the batch.
     #[error("nothing can be pushed to the batch's queue from here")]
-    Queue(#[source] DispatchError),
+    Queue(#[source] DraftError),
     /// The jobs could not be counted or not be pushed.
     #[error(transparent)]
     Batch(#[from] batch::Error),
@@ -339,7 +339,7 @@ impl BatchHandle {
                 .as_ref()
                 .map(|delay| delay.available_at(now, &services.timezone))
                 .transpose();
-            let due = due.map_err(DispatchError::from).map_err(impossible)?;
+            let due = due.map_err(DraftError::from).map_err(impossible)?;
             // `DatabaseQueue::bulk` delays the row, and does not say so in the payload.
             draft.facts.delay = delay.filter(|_| queues.abilities().driver != "database");
             let ready = draft.finish(services, &self.inherited, (connection, &queue));
@@ -440,7 +440,7 @@ impl Adder<'_> {
     }
 
     /// The delay of a job that is added to a batch.
-    fn delay(&self, draft: &Draft) -> Result<Option<Delay>, DispatchError> {
+    fn delay(&self, draft: &Draft) -> Result<Option<Delay>, DraftError> {
         let since = |major, minor| self.services.version.is_at_least(major, minor);
         if since(13, 22) {
             return Ok(draft.facts.delay.clone());

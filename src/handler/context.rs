@@ -7,9 +7,9 @@ use std::time::Duration;
 use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
 
-use super::dispatch::Planned;
+use super::dispatch::PushPlan;
 use super::hold::Holds;
-use super::{BoxError, DispatchError, FailureText, Services, Template};
+use super::{BoxError, DraftError, FailureText, Services, Template};
 use crate::app::Class;
 use crate::payload::{
     self, Data, Document, Error, Inherited, JobId, JobUuid, LogContext, Payload, Target, Trace,
@@ -89,7 +89,7 @@ pub struct Request {
     /// Jobs to add to the chain that the payload already has, in this order.
     pub chain: Vec<ChainEdit>,
     /// Jobs to push in the step that ends this one.
-    pub(crate) then: Vec<Planned>,
+    pub(crate) then: Vec<PushPlan>,
 }
 
 /// A job that a handler adds to the chain of its own: the serialized object.
@@ -436,7 +436,7 @@ impl JobContext {
     /// # Errors
     ///
     /// It cannot be pushed from here.
-    pub(crate) fn push_at_end(&self, planned: Planned) -> Result<(), DispatchError> {
+    pub(crate) fn push_at_end(&self, planned: PushPlan) -> Result<(), DraftError> {
         planned.check(&self.0.services)?;
         self.request(|request| request.then.push(planned));
         Ok(())

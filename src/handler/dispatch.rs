@@ -27,7 +27,7 @@ use super::{Hooks, Services};
 /// Why artisand cannot push a job that PHP could.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum DispatchError {
+pub enum DraftError {
     /// Facts about the app's classes are missing.
     #[error("nothing is known of the app's classes: write a manifest with `artisand manifest`")]
     NoManifest,
@@ -102,7 +102,7 @@ impl Draft {
         command: Vec<u8>,
         answers: &Answers,
         now: UnixSeconds,
-    ) -> Result<Self, DispatchError> {
+    ) -> Result<Self, DraftError> {
         let value = Value::from_bytes(&command)?;
         let made = Made {
             value,
@@ -116,13 +116,13 @@ impl Draft {
         made: Made,
         answers: &Answers,
         now: UnixSeconds,
-    ) -> Result<Self, DispatchError> {
+    ) -> Result<Self, DraftError> {
         let manifest = manifest(services)?;
         let Made { value, bytes } = made;
         let facts = manifest.facts_with(&value, answers, now)?;
         refuse_hooks(services)?;
         if facts.is_encrypted && services.encrypter.is_none() {
-            return Err(DispatchError::NoKey(facts.class.to_string()));
+            return Err(DraftError::NoKey(facts.class.to_string()));
         }
         let horizon = services
             .has_horizon
@@ -142,7 +142,7 @@ impl Draft {
         services: &Services,
         inherited: &Inherited,
         (connection, queue): (&str, &QueueName),
-    ) -> Result<ReadyJob, DispatchError> {
+    ) -> Result<ReadyJob, DraftError> {
         let (payload, mut ready) = self.build(services, inherited, connection)?;
         let made = (payload, ready.payload);
         ready.payload = hooked(services, made, inherited, (connection, queue)).await?;
@@ -150,7 +150,7 @@ impl Draft {
     }
 
     /// Says whether artisand can push the job whatever PHP answers.
-    pub(crate) fn check(self, services: &Services, connection: &str) -> Result<(), DispatchError> {
+    pub(crate) fn check(self, services: &Services, connection: &str) -> Result<(), DraftError> {
         if let (Some(hook), Hooks::Ask(_)) = (first_hook(services), &services.hooks) {
             return Err(hook_error(hook, "PHP may not answer"));
         }
@@ -164,7 +164,7 @@ impl Draft {
         services: &Services,
         inherited: &Inherited,
         connection: &str,
-    ) -> Result<(NewPayload, ReadyJob), DispatchError> {
+    ) -> Result<(NewPayload, ReadyJob), DraftError> {
         let zone = &services.timezone;
         let command = match &services.encrypter {
             Some(encrypter) if self.facts.is_encrypted => {
@@ -191,7 +191,7 @@ impl Draft {
 }
 
 /// Says whether the app has payload hooks that only PHP can run.
-pub(crate) fn refuse_hooks(services: &Services) -> Result<(), DispatchError> {
+pub(crate) fn refuse_hooks(services: &Services) -> Result<(), DraftError> {
     match (first_hook(services), &services.hooks) {
         (Some(hook), Hooks::OnlyPhp) => Err(hook_error(hook, "only PHP can run it")),
         _ => Ok(()),
@@ -204,7 +204,7 @@ pub(crate) async fn hooked(
     (mut payload, bytes): (NewPayload, Vec<u8>),
     inherited: &Inherited,
     (connection, queue): (&str, &QueueName),
-) -> Result<Vec<u8>, DispatchError> {
+) -> Result<Vec<u8>, DraftError> {
     let (Some(hook), Hooks::Ask(hooks)) = (first_hook(services), &services.hooks) else {
         return Ok(bytes);
     };
@@ -219,8 +219,8 @@ fn first_hook(services: &Services) -> Option<&String> {
     services.manifest.as_deref()?.payload_hooks.first()
 }
 
-fn hook_error(hook: &str, why: &str) -> DispatchError {
-    DispatchError::Hook {
+fn hook_error(hook: &str, why: &str) -> DraftError {
+    DraftError::Hook {
         hook: hook.to_owned(),
         why: why.to_owned(),
     }
@@ -228,7 +228,7 @@ fn hook_error(hook: &str, why: &str) -> DispatchError {
 
 /// A job with the place where it goes.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Planned {
+pub(crate) struct PushPlan {
     pub(crate) draft: Draft,
     pub(crate) connection: String,
     pub(crate) queue: QueueName,
@@ -241,12 +241,12 @@ pub(crate) struct Lock {
     pub(crate) name: String,
     pub(crate) owner: String,
     pub(crate) ttl: Duration,
-    pub(crate) kept: Kept,
+    pub(crate) site: LockSite,
 }
 
 /// Where a lock is kept, which decides how it is taken.
 #[derive(Debug)]
-pub(crate) enum Kept {
+pub(crate) enum LockSite {
     /// On the queue's own server under this key: taken in one step with the push.
     OnQueue(LockPlace),
     /// In another store: taken by itself.
@@ -267,14 +267,14 @@ pub(crate) struct Ready {
     pub(crate) lock: Option<Lock>,
 }
 
-impl Planned {
+impl PushPlan {
     /// Finds the place of a job; the names that are given here win.
     pub(crate) fn of(
         services: &Services,
         draft: Draft,
         connection: Option<&str>,
         queue: Option<&str>,
-    ) -> Result<Self, DispatchError> {
+    ) -> Result<Self, DraftError> {
         let facts = &draft.facts;
         let connection = connection.or(facts.connection.as_deref());
         let (connection, destination) = destination(services, connection)?;
@@ -293,7 +293,7 @@ impl Planned {
     }
 
     /// Tries all that could fail when the job is pushed, but for the push.
-    pub(crate) fn check(&self, services: &Services) -> Result<(), DispatchError> {
+    pub(crate) fn check(&self, services: &Services) -> Result<(), DraftError> {
         let (name, destination) = destination(services, Some(&self.connection))?;
         queues(name, destination)?;
         let mut tried = self.clone();
@@ -307,13 +307,13 @@ impl Planned {
         &mut self,
         services: &Services,
         can_claim: impl Fn(&LockPlace) -> bool,
-    ) -> Result<Option<Lock>, DispatchError> {
+    ) -> Result<Option<Lock>, DraftError> {
         let facts = &self.draft.facts;
         let Some(unique) = &facts.unique else {
             return Ok(None);
         };
         let class = facts.class.as_str();
-        let no = |why: String| DispatchError::Lock {
+        let no = |why: String| DraftError::Lock {
             class: class.to_owned(),
             why,
         };
@@ -326,10 +326,10 @@ impl Planned {
         let display_name = unique.display_name.as_deref();
         let name = name::unique_lock(services.version, class, display_name, &unique.id);
         let ttl = crate::time::seconds(unique.seconds);
-        let kept = match cache.lock_place(&name) {
-            Some(place) if can_claim(&place) => Kept::OnQueue(place),
-            _ if cache.is_shared() => Kept::Elsewhere,
-            _ => Kept::Nowhere,
+        let site = match cache.lock_place(&name) {
+            Some(place) if can_claim(&place) => LockSite::OnQueue(place),
+            _ if cache.is_shared() => LockSite::Elsewhere,
+            _ => LockSite::Nowhere,
         };
         let owner = random_owner();
         if facts.is_queueable && services.version.is_at_least(13, 24) {
@@ -342,7 +342,7 @@ impl Planned {
             name,
             owner,
             ttl,
-            kept,
+            site,
         }))
     }
 
@@ -352,7 +352,7 @@ impl Planned {
         services: &Services,
         inherited: Inherited,
         lock: Option<Lock>,
-    ) -> Result<Ready, DispatchError> {
+    ) -> Result<Ready, DraftError> {
         let inherited = with_lock(services.version, inherited, lock.as_ref());
         let to = (&*self.connection, &self.queue);
         let ready = self.draft.finish(services, &inherited, to).await?;
@@ -360,12 +360,12 @@ impl Planned {
             Some(Lock {
                 owner,
                 ttl,
-                kept: Kept::OnQueue(place),
+                site: LockSite::OnQueue(place),
                 ..
             }) => (Some(Claim { place, owner, ttl }), None),
             lock => (
                 None,
-                lock.filter(|lock| matches!(lock.kept, Kept::Elsewhere)),
+                lock.filter(|lock| matches!(lock.site, LockSite::Elsewhere)),
             ),
         };
         Ok(Ready {
@@ -401,22 +401,22 @@ fn with_lock(version: Version, inherited: Inherited, lock: Option<&Lock>) -> Inh
     }
 }
 
-pub(crate) fn manifest(services: &Services) -> Result<&Manifest, DispatchError> {
+pub(crate) fn manifest(services: &Services) -> Result<&Manifest, DraftError> {
     let manifest = services.manifest.as_deref();
-    manifest.ok_or(DispatchError::NoManifest)
+    manifest.ok_or(DraftError::NoManifest)
 }
 
 /// The queue connection of this name, or the app's default one.
 pub(crate) fn destination<'a>(
     services: &'a Services,
     name: Option<&'a str>,
-) -> Result<(&'a str, &'a Destination), DispatchError> {
+) -> Result<(&'a str, &'a Destination), DraftError> {
     let connections = services.connections.as_ref();
-    let connections: &Connections = connections.ok_or(DispatchError::NoConnections)?;
+    let connections: &Connections = connections.ok_or(DraftError::NoConnections)?;
     let name = name.unwrap_or(connections.default_name().as_str());
     match connections.get(name) {
         Some(destination) => Ok((name, destination)),
-        None => Err(DispatchError::Connection {
+        None => Err(DraftError::Connection {
             name: name.to_owned(),
             why: "there is none of this name".to_owned(),
         }),
@@ -427,9 +427,9 @@ pub(crate) fn destination<'a>(
 pub(crate) fn queues<'a>(
     name: &str,
     destination: &'a Destination,
-) -> Result<&'a Arc<dyn Queue>, DispatchError> {
+) -> Result<&'a Arc<dyn Queue>, DraftError> {
     let queues = destination.queues.as_ref();
-    queues.map_err(|why| DispatchError::Connection {
+    queues.map_err(|why| DraftError::Connection {
         name: name.to_owned(),
         why: why.clone(),
     })

@@ -60,7 +60,7 @@ pub(crate) use panics::{panic_text, remember_places};
 /// What the rest of the crate uses, and users do not need.
 mod inside {
     pub use super::context::{ChainEdit, JobInfo, Request};
-    pub use super::dispatch::DispatchError;
+    pub use super::dispatch::DraftError;
     pub use super::function::{Async, Blocking, OnThread};
     pub use super::hold::HeldLocks;
     #[cfg(feature = "http")]

@@ -80,7 +80,7 @@ impl Attempt {
     /// Quarantines a job that nothing can run; frees its lock if the lock can be read from the payload.
     pub(super) async fn quarantine(&self) -> Settlement {
         let triage = &self.shared.triage;
-        let lock = Unique::rescued(&triage.app.services, &self.job.payload);
+        let lock = Unique::from_raw_json(&triage.app.services, &self.job.payload);
         let freed = match lock {
             Some(lock) => Box::pin(lock.free(&triage.app, &self.job.queue)).await,
             None => None,

@@ -9,8 +9,8 @@
 
 use crate::app::Answers;
 use crate::connection::LockPlace;
-use crate::handler::DispatchError;
-use crate::handler::dispatch::{self, Draft, Planned};
+use crate::handler::DraftError;
+use crate::handler::dispatch::{self, Draft, PushPlan};
 use crate::outbox::follow_up::{FollowUp, LockRequest, RemotePush};
 use crate::payload::{Chain, ChainError, Inherited, StepKind};
 use crate::queue::{Effect, QueueName};
@@ -18,7 +18,7 @@ use crate::worker::app_context::AppContext;
 
 /// The job that has ended.
 #[derive(Debug, Clone)]
-pub(crate) struct Place<'a> {
+pub(crate) struct EndedJob<'a> {
     pub(crate) uuid: Option<&'a str>,
     /// The queue it was popped from.
     pub(crate) queue: &'a QueueName,
@@ -31,7 +31,7 @@ pub(crate) struct Place<'a> {
 pub(crate) enum NotHere {
     /// The job cannot be pushed by artisand.
     #[error(transparent)]
-    Dispatch(#[from] DispatchError),
+    Dispatch(#[from] DraftError),
     /// The next step is a kind that artisand cannot push.
     #[error("it is {0}")]
     Kind(&'static str),
@@ -52,19 +52,19 @@ pub(crate) fn check(app: &AppContext, chain: &Chain) -> Result<(), NotHere> {
 pub(crate) async fn take(
     app: &AppContext,
     chain: &Chain,
-    place: &Place<'_>,
+    ended: &EndedJob<'_>,
 ) -> Result<Effect, NotHere> {
-    let inherited = place.inherited.clone();
-    Ok(effect(app, place.queue, plan(app, chain)?, inherited).await?)
+    let inherited = ended.inherited.clone();
+    Ok(effect(app, ended.queue, plan(app, chain)?, inherited).await?)
 }
 
 /// Pushes a job together with the end of another, of the queue `ended`.
 pub(crate) async fn effect(
     app: &AppContext,
     ended: &QueueName,
-    mut planned: Planned,
+    mut planned: PushPlan,
     inherited: Inherited,
-) -> Result<Effect, DispatchError> {
+) -> Result<Effect, DraftError> {
     let is_here = app.ends_in_one_step && planned.connection == app.connection.as_str();
     let to = planned.queue.clone();
     let holds = |place: &LockPlace| app.ledger.holds(ended, place) && app.ledger.holds(&to, place);
@@ -90,7 +90,7 @@ pub(crate) async fn effect(
     Ok(push.effect())
 }
 
-fn plan(app: &AppContext, chain: &Chain) -> Result<Planned, NotHere> {
+fn plan(app: &AppContext, chain: &Chain) -> Result<PushPlan, NotHere> {
     let services = &app.services;
     let manifest = dispatch::manifest(services)?;
     let class = chain.next_class()?;
@@ -107,7 +107,7 @@ fn plan(app: &AppContext, chain: &Chain) -> Result<Planned, NotHere> {
     if !draft.facts.is_queued {
         return Err(NotHere::Kind("a job that is not queued"));
     }
-    let planned = Planned::of(services, draft, None, None)?;
+    let planned = PushPlan::of(services, draft, None, None)?;
     if planned.connection != app.connection.as_str() {
         let (name, destination) = dispatch::destination(services, Some(&planned.connection))?;
         dispatch::queues(name, destination)?;

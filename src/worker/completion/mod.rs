@@ -22,7 +22,7 @@ pub(crate) mod unique;
 
 use crate::app::Class;
 use crate::batch::JobOutcome;
-use crate::handler::dispatch::Planned;
+use crate::handler::dispatch::PushPlan;
 use crate::handler::{ChainEdit, FailureText, JobInfo};
 use crate::payload::{Chain, Command, Payload, Version};
 use crate::php::PropertyScan;
@@ -123,7 +123,7 @@ impl Completion {
             unique.ok().flatten()
         });
         Self {
-            unique: unique.or_else(|| Unique::rescued(services, &info.body)),
+            unique: unique.or_else(|| Unique::from_raw_json(services, &info.body)),
             batch: services.batch_id(&info.payload).map(Into::into),
             php_queue: app.php_queue(&info.queue),
             ..Self::default()
@@ -171,7 +171,7 @@ impl Completion {
         app: &AppContext,
         info: &JobInfo,
         edits: Vec<ChainEdit>,
-        then: Vec<Planned>,
+        then: Vec<PushPlan>,
     ) -> Result<Vec<Effect>, String> {
         let chain = self.chain_after(app, info, edits)?;
         let mut effects = Vec::new();

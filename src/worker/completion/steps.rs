@@ -7,7 +7,7 @@ use crate::queue::{Effect, Push};
 use crate::shown::with_causes;
 use crate::worker::app_context::AppContext;
 use crate::worker::completion::Completion;
-use crate::worker::completion::chain::{self, Place};
+use crate::worker::completion::chain::{self, EndedJob};
 
 impl Completion {
     /// Says why jobs that a handler adds to the chain could not follow.
@@ -55,22 +55,22 @@ impl Completion {
         info: &JobInfo,
         chain: &Chain,
     ) -> Result<Vec<Effect>, String> {
-        let place = Place {
+        let ended = EndedJob {
             uuid: info.payload.uuid.as_ref().map(JobUuid::as_str),
             queue: &info.queue,
             inherited: info.inherited(),
         };
-        match chain::take(app, chain, &place).await {
+        match chain::take(app, chain, &ended).await {
             Ok(effect) => Ok(vec![effect]),
             Err(missing) => {
                 tracing::debug!(
-                    job.uuid = place.uuid,
+                    job.uuid = ended.uuid,
                     missing = missing.to_string(),
                     "the next step of a chain is left to PHP"
                 );
                 let payload = self.can_hand_over(app).and_then(|()| {
                     let hand_over = self.hand_over(app, &info.payload);
-                    let payload = hand_over.goes_on(chain, &place.inherited);
+                    let payload = hand_over.goes_on(chain, &ended.inherited);
                     payload.map_err(|error| with_causes(&error))
                 });
                 let payload = payload.map_err(|why| {

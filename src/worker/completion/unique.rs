@@ -51,7 +51,7 @@ enum Known {
         until_processing: bool,
     },
     /// The job has a lock, and only PHP can compute its name.
-    Nameless(String, bool),
+    UnknownName(String, bool),
     /// The job may have a lock: nothing is known of its class, and its bytes would not say it.
     Unknown(String),
 }
@@ -63,7 +63,7 @@ impl Known {
         let is_wrapper = Kind::of_class(class) != Kind::Job;
         let Some(manifest) = services.told.as_ref().or(services.manifest.as_ref()) else {
             return Ok(match unique_wrapper(services, command)? {
-                Some(until_processing) => Self::Nameless(
+                Some(until_processing) => Self::UnknownName(
                     "it is unique, and only a manifest says whether `uniqueVia()` of its class chooses a cache store: write it with `artisand manifest`".to_owned(),
                     until_processing,
                 ),
@@ -94,7 +94,7 @@ impl Known {
                     until_processing: unique.until_processing,
                 }
             }
-            Err(missing) => Self::Nameless(missing.to_string(), until),
+            Err(missing) => Self::UnknownName(missing.to_string(), until),
         })
     }
 }
@@ -155,8 +155,8 @@ impl Known {
                 let is_of_context = of_context.is_some();
                 Some((of_context.unwrap_or(name), until_processing, is_of_context))
             }
-            (Self::Nameless(_, until), Some(name)) => Some((name, until, true)),
-            (Self::Nameless(why, _) | Self::Unknown(why), None) => return Err(why),
+            (Self::UnknownName(_, until), Some(name)) => Some((name, until, true)),
+            (Self::UnknownName(why, _) | Self::Unknown(why), None) => return Err(why),
         })
     }
 }
@@ -212,7 +212,7 @@ impl Unique {
     }
 
     /// The lock that the context of an undecodable payload names.
-    pub(crate) fn rescued(services: &Services, element: &[u8]) -> Option<Self> {
+    pub(crate) fn from_raw_json(services: &Services, element: &[u8]) -> Option<Self> {
         let json: serde_json::Value = serde_json::from_slice(element).ok()?;
         let hidden = json.get("illuminate:log:context")?.get("hidden")?;
         let text = |key: &str| {

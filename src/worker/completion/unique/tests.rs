@@ -216,18 +216,18 @@ fn the_lock_of_a_payload_that_cannot_be_decoded_is_read_from_its_context() {
     let directory = tempfile::tempdir().unwrap();
     let services = with(directory.path(), "13.31.0", None);
     let own = "laravel_unique_job:App\\Jobs\\A:7";
-    let rescued = |payload: &[u8]| Unique::rescued(&services, payload).map(|lock| lock.name);
+    let name_in = |payload: &[u8]| Unique::from_raw_json(&services, payload).map(|lock| lock.name);
     let fields = |context: serde_json::Value| payload_of(A, "not an object", 1, &context);
-    assert_eq!(rescued(&fields(in_context(own))).as_deref(), Some(own));
+    assert_eq!(name_in(&fields(in_context(own))).as_deref(), Some(own));
     let of_b = in_context("laravel_unique_job:App\\Jobs\\B:7");
-    assert_eq!(rescued(&fields(of_b)), None);
-    assert_eq!(rescued(&fields(json!({}))), None);
-    assert_eq!(rescued(b"not JSON"), None);
+    assert_eq!(name_in(&fields(of_b)), None);
+    assert_eq!(name_in(&fields(json!({}))), None);
+    assert_eq!(name_in(b"not JSON"), None);
     // Without a class outside, the displayed name has to do.
     let mut payload = in_context(own);
     payload["displayName"] = A.into();
     assert_eq!(
-        rescued(payload.to_string().as_bytes()).as_deref(),
+        name_in(payload.to_string().as_bytes()).as_deref(),
         Some(own)
     );
 }
