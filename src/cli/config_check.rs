@@ -94,7 +94,7 @@ fn examine(config: &Config, is_file_right: bool, report: &mut Report) {
         }
     }
     report.extend(doubts::check(config));
-    look_at_connection(config, report);
+    check_connection(config, report);
     if let Err(error) = config.timezone() {
         report.error("settings", chain(&error), "correct the time zone");
     }
@@ -121,7 +121,7 @@ fn place(place: &QueuePlace) -> String {
 }
 
 /// Reports where the default connection leads.
-fn look_at_connection(config: &Config, report: &mut Report) {
+fn check_connection(config: &Config, report: &mut Report) {
     let name = config.default_connection();
     match config::connection(config, &name) {
         Ok(connection) => match connection.check_tags([&connection.default_queue]) {

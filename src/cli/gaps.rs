@@ -41,7 +41,7 @@ fn gap(check: &'static str, found: impl Into<String>, remedy: &'static str) -> F
 }
 
 /// Checks everything; if no job runs here, only what concerns every worker.
-pub(super) fn look(config: &Config, router: &Router, services: &Services) -> Vec<Finding> {
+pub(super) fn check(config: &Config, router: &Router, services: &Services) -> Vec<Finding> {
     let runs_something = router
         .mappings()
         .any(|mapping| !matches!(mapping.handler, HandlerChoice::Forward(_)));

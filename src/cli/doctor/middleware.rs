@@ -38,7 +38,7 @@ pub(super) fn check_gaps(config: &Config, router: &Router) -> Report {
     let Ok(services) = config::services(config) else {
         return report;
     };
-    for finding in gaps::look(config, router, &services) {
+    for finding in gaps::check(config, router, &services) {
         match finding.remedy {
             Some(remedy) => report.warn(finding.check, finding.found, remedy),
             None => report.ok(finding.check, finding.found),

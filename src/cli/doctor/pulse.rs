@@ -32,7 +32,7 @@ pub(super) async fn check(config: &Config) -> Report {
         report.warn("pulse", doubt.clone(), *advice);
     }
     let address = options.database.address();
-    match look(&options).await {
+    match check_tables(&options).await {
         Ok(()) => report.ok(
             "pulse",
             format!("entries of jobs that run here go to {address}, for the cards {options}"),
@@ -51,7 +51,7 @@ pub(super) async fn check(config: &Config) -> Report {
     report
 }
 
-async fn look(options: &PulseOptions) -> Result<(), Error> {
+async fn check_tables(options: &PulseOptions) -> Result<(), Error> {
     let database = Database::new(&options.database)?;
     let mut found = Ok(());
     for table in ["pulse_aggregates", "pulse_entries"] {

@@ -45,7 +45,7 @@ pub(super) fn warn_of_gaps(
     services: &Services,
     failed_jobs: Option<&FailedJobs>,
 ) {
-    for finding in gaps::look(config, router, services) {
+    for finding in gaps::check(config, router, services) {
         if let Some(remedy) = finding.remedy {
             tracing::warn!(target: TARGET, remedy, "{}", finding.found);
         }
