@@ -29,7 +29,7 @@ pub(crate) use http::with_tls;
 pub use lock_place::{DatabaseLock, LockPlace};
 #[cfg(test)]
 pub(crate) use presence::server_away;
-pub(crate) use presence::{Presence, is_away, is_server_away, servers_away};
+pub(crate) use presence::{Presence, check_for_outage, is_away, servers_away};
 pub(crate) use reconnect::Reconnect;
 pub use record::{Record, RecordError};
 pub(crate) use redis::percent_decode;

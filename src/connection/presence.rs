@@ -57,11 +57,11 @@ pub(super) const FORGOTTEN: Duration = Duration::from_secs(30);
 /// How long after another process of this machine this one may notice that a server is away.
 const NOTICE: Duration = Duration::from_millis(500);
 
-/// Whether a server is away, which may explain an error of another process.
+/// Checks whether a server is away, which may explain an error of another process.
 ///
 /// A PHP process may lose its connection, and report that, before the connections of this process are read. So an
 /// answer of no takes half a second.
-pub(crate) async fn is_server_away() -> bool {
+pub(crate) async fn check_for_outage() -> bool {
     let mut away = servers_away();
     let is_away = tokio::time::timeout(NOTICE, away.wait_for(|away| *away > 0)).await;
     is_away.is_ok()
@@ -108,7 +108,7 @@ impl Presence {
     ///
     /// A connection from before the server came back broke when the server went away, and the loss is only noticed
     /// now.
-    fn goes(&self, opened: Option<Instant>) -> bool {
+    fn note_away(&self, opened: Option<Instant>) -> bool {
         let mut state = self.state();
         let is_old = opened
             .zip(state.back_since)
@@ -124,7 +124,7 @@ impl Presence {
 
     /// Notes an answer to a command sent at `asked`; returns since when the server had been away, if the answer is
     /// news.
-    fn comes(&self, asked: Instant) -> Option<Instant> {
+    fn note_back(&self, asked: Instant) -> Option<Instant> {
         if !self.is_away() {
             return None;
         }
@@ -146,7 +146,7 @@ impl Presence {
     /// Notes a loss, and logs it if it is news.
     pub(crate) fn note_loss(&self, opened: Option<Instant>, error: &dyn fmt::Display) {
         let (kind, address) = (self.kind, &*self.address);
-        if self.goes(opened) {
+        if self.note_away(opened) {
             tracing::error!(address, %error, "{kind} is away: what needs it waits, and is tried again");
         } else {
             tracing::debug!(address, %error, "{kind} is away");
@@ -217,7 +217,7 @@ impl Presence {
 
     /// Notes an answer, and logs it if it is news.
     pub(crate) fn answered(&self, asked: Instant) {
-        if let Some(since) = self.comes(asked) {
+        if let Some(since) = self.note_back(asked) {
             tracing::info!(
                 address = self.address,
                 away = format_args!("{:.1} s", since.elapsed().as_secs_f64()),
@@ -254,7 +254,7 @@ pub(crate) fn is_away(error: &(dyn std::error::Error + 'static)) -> bool {
 #[cfg(test)]
 pub(crate) fn server_away(address: &str) -> impl Drop {
     let server = Presence::of("Redis", address);
-    assert!(server.goes(None));
+    assert!(server.note_away(None));
     server
 }
 
@@ -265,7 +265,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_outage_that_is_noticed_a_moment_after_an_error_explains_it() {
         // Servers of other tests may be away at the same time, so only this answer is certain.
-        let (is_away, server) = tokio::join!(is_server_away(), async {
+        let (is_away, server) = tokio::join!(check_for_outage(), async {
             tokio::time::sleep(NOTICE / 2).await;
             server_away("noticed-late")
         });
@@ -294,15 +294,18 @@ mod tests {
     fn a_loss_and_a_return_are_news_once() {
         let server = Presence::of("Redis", "a-loss-and-a-return");
         let opened = Instant::now();
-        assert_eq!(server.comes(opened), None);
-        assert!(server.goes(Some(opened)));
-        assert!(!server.goes(None) && !Presence::of("Redis", "a-loss-and-a-return").goes(None));
+        assert_eq!(server.note_back(opened), None);
+        assert!(server.note_away(Some(opened)));
+        assert!(
+            !server.note_away(None)
+                && !Presence::of("Redis", "a-loss-and-a-return").note_away(None)
+        );
         // Sent before the loss, answered after it.
-        assert_eq!(server.comes(opened), None);
-        assert!(server.comes(Instant::now()).is_some());
-        assert_eq!(server.comes(Instant::now()), None);
+        assert_eq!(server.note_back(opened), None);
+        assert!(server.note_back(Instant::now()).is_some());
+        assert_eq!(server.note_back(Instant::now()), None);
         // Another connection that broke at the same moment, and is used again only now.
-        assert!(!server.goes(Some(opened)));
-        assert!(server.goes(Some(Instant::now() + Duration::from_secs(1))));
+        assert!(!server.note_away(Some(opened)));
+        assert!(server.note_away(Some(Instant::now() + Duration::from_secs(1))));
     }
 }

@@ -49,7 +49,7 @@ impl Stopping {
     }
 
     /// Notes whether the worker waits only for the server; true if it has waited long enough.
-    fn gives_up_on_server(&mut self, only_server: bool, now: Instant) -> bool {
+    fn note_wait_for_server(&mut self, only_server: bool, now: Instant) -> bool {
         let waits = self.asked_at.is_some() && only_server;
         self.server_until = waits.then(|| self.server_until.unwrap_or(now + SERVER_AWAY));
         self.server_until.is_some_and(|until| until <= now)
@@ -137,7 +137,7 @@ impl Run {
                 give_up.cancel();
             }
             let only_server = self.shared.settlements.waiting.count() == self.slots.len();
-            if stopping.gives_up_on_server(only_server, now) {
+            if stopping.note_wait_for_server(only_server, now) {
                 give_up.cancel();
             }
             let until = stopping.deadline.filter(|_| !cut.is_cancelled());
@@ -183,7 +183,7 @@ impl Stopping {
             if quit {
                 self.asked_at.get_or_insert(now);
             }
-            let is_over = self.gives_up_on_server(true, now);
+            let is_over = self.note_wait_for_server(true, now);
             if hurry || is_over || self.deadline.is_some() {
                 give_up.cancel();
             }
@@ -235,16 +235,16 @@ mod tests {
     fn a_server_that_is_away_is_waited_for_once_nothing_else_is() {
         let now = Instant::now();
         let mut stopping = Stopping::default();
-        assert!(!stopping.gives_up_on_server(true, now));
-        assert!(!stopping.gives_up_on_server(true, now + S(99)));
+        assert!(!stopping.note_wait_for_server(true, now));
+        assert!(!stopping.note_wait_for_server(true, now + S(99)));
         stopping.asked_at = Some(now);
-        assert!(!stopping.gives_up_on_server(true, now));
-        assert!(!stopping.gives_up_on_server(true, now + S(4)));
+        assert!(!stopping.note_wait_for_server(true, now));
+        assert!(!stopping.note_wait_for_server(true, now + S(4)));
         // A job ran in between.
-        assert!(!stopping.gives_up_on_server(false, now + S(5)));
-        assert!(!stopping.gives_up_on_server(true, now + S(6)));
-        assert!(!stopping.gives_up_on_server(true, now + S(10)));
-        assert!(stopping.gives_up_on_server(true, now + S(11)));
+        assert!(!stopping.note_wait_for_server(false, now + S(5)));
+        assert!(!stopping.note_wait_for_server(true, now + S(6)));
+        assert!(!stopping.note_wait_for_server(true, now + S(10)));
+        assert!(stopping.note_wait_for_server(true, now + S(11)));
     }
 
     /// Runs one job that takes a minute, gives an order ten seconds later, and returns the report, the events and how

@@ -96,7 +96,7 @@ impl Drop for Keys {
 /// Waits a while for keys; false once the terminal has gone.
 ///
 /// crossterm does not notice: it would read without a pause and never return.
-fn is_there(terminal: BorrowedFd<'_>) -> bool {
+fn wait_for_keys(terminal: BorrowedFd<'_>) -> bool {
     let mut terminal = [PollFd::new(&terminal, PollFlags::IN)];
     let wait = Timespec::try_from(LOOKS).ok();
     // An error here is an interruption by a signal.
@@ -113,7 +113,7 @@ fn read(sender: &mpsc::Sender<TerminalEvent>) {
     } else {
         output.as_fd()
     };
-    while !sender.is_closed() && is_there(terminal) {
+    while !sender.is_closed() && wait_for_keys(terminal) {
         let told = match event::poll(Duration::ZERO) {
             Ok(false) => continue,
             Ok(true) => event::read(),

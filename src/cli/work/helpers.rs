@@ -57,7 +57,7 @@ impl Helpers {
     }
 
     /// Waits until jobs can have the answers they need, or never will.
-    pub(super) async fn are_ready(&self, control: &Control) {
+    pub(super) async fn wait_until_ready(&self, control: &Control) {
         if let Some(hooks) = &self.hooks {
             tokio::select! {
                 () = hooks.booted() => {}

@@ -284,7 +284,7 @@ pub(super) async fn run(
     let beside = (horizon, figures);
     let helpers = Helpers::start(config, &plan, services, beside, driver, &runtime)?;
     let pool = start_pool(config, &plan, stores.failed_jobs.as_ref(), control).await?;
-    helpers.are_ready(control).await;
+    helpers.wait_until_ready(control).await;
     let heart = (watched.as_ref()).map(|watched| watched.heart(config, &plan, &*queue, control));
     if let (Some(watched), Some(heart)) = (&watched, &heart) {
         queue.tell_calls(Arc::new(watched.jobs.clone()));

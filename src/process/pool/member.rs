@@ -17,7 +17,7 @@ use super::channel::{Channel, SOCKET, STUB};
 use super::message::{Booted, PoolMessage};
 use super::output::{Lines, Log};
 use super::shared::{Assignment, Offer, Pause, Served, Shared, Versions};
-use crate::connection::{is_server_away, servers_away};
+use crate::connection::{check_for_outage, servers_away};
 use crate::handler::JobInfo;
 use crate::process::child::ProcessGroup;
 use crate::shown::{rounded, short};
@@ -76,7 +76,7 @@ pub(super) async fn keep(pool: Arc<Shared>) {
         if pool.is_closing.is_cancelled() {
             return;
         }
-        let is_excused = was_away || is_server_away().await;
+        let is_excused = was_away || check_for_outage().await;
         let wait = failed.note(&problem, is_excused);
         let retry_in = rounded(wait);
         if is_excused {
@@ -572,7 +572,7 @@ impl Member {
             return;
         };
         let process = self.log.process;
-        if is_server_away().await {
+        if check_for_outage().await {
             tracing::debug!(
                 php.process = process,
                 error = message,

@@ -68,7 +68,7 @@ impl Wake {
         if let Some(file) = self.file.as_ref().filter(|_| !is_known())
             && let Ok(version) = version(file).await
         {
-            self.is_news(version);
+            self.note_version(version);
         }
     }
 
@@ -79,7 +79,7 @@ impl Wake {
         loop {
             // The look comes first: a push may have come since the last one.
             if let Some(file) = &self.file
-                && self.is_news(version(file).await?)
+                && self.note_version(version(file).await?)
             {
                 return Ok(true);
             }
@@ -94,8 +94,8 @@ impl Wake {
         }
     }
 
-    /// Whether the file has changed since the last look.
-    fn is_news(&self, version: i64) -> bool {
+    /// Notes the version of the file; true if it has changed since the last look.
+    fn note_version(&self, version: i64) -> bool {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.replace(version).is_some_and(|seen| seen != version)
     }

@@ -253,7 +253,7 @@ impl Run {
                 self.pop_for_handlers(slots).await;
             } else if let Some(slots) = self.php_slots() {
                 self.pop_for_php(slots).await;
-            } else if self.has_room_soon(deadline).await {
+            } else if self.wait_for_room(deadline).await {
                 continue;
             }
             if self.slots.begun() == begun {
@@ -263,7 +263,7 @@ impl Run {
     }
 
     /// Waits until a slot or a PHP process may have become free; false if none will in time.
-    async fn has_room_soon(&mut self, deadline: Option<Instant>) -> bool {
+    async fn wait_for_room(&mut self, deadline: Option<Instant>) -> bool {
         self.slots.start_waiting(&self.shared);
         let works = |pool: &Pool| pool.problem().is_none() && !pool.is_paused();
         let has_php = self.shared.pool.as_ref().is_some_and(works);
