@@ -17,12 +17,12 @@ const STATS_EVERY: Duration = Duration::from_secs(60);
 
 /// The app's signals and the counts of mappings, and which of them observers know.
 pub(super) struct Announcer {
-    heard: watch::Receiver<AppSignals>,
-    told: AppSignals,
+    signals: watch::Receiver<AppSignals>,
+    announced: AppSignals,
     /// Resolves when the first look at the app's signals is over.
     first_look: Option<oneshot::Receiver<()>>,
-    stats_told: Vec<MappingCounts>,
-    stats_told_at: Instant,
+    announced_stats: Vec<MappingCounts>,
+    stats_announced_at: Instant,
 }
 
 impl Announcer {
@@ -32,20 +32,20 @@ impl Announcer {
         options: &WorkerOptions,
         helpers: &mut JoinSet<()>,
     ) -> Self {
-        let (hear, heard) = watch::channel(AppSignals::default());
+        let (sender, signals) = watch::channel(AppSignals::default());
         let paused_as = options.paused_as.as_ref().unwrap_or(&options.connection);
         let watch = Watch::new(control_plane, paused_as.as_str(), &options.queues);
         let first_look = watch.map(|watch| {
             let (looked, first_look) = oneshot::channel();
-            helpers.spawn(watch.keep_looking(hear, looked));
+            helpers.spawn(watch.keep_looking(sender, looked));
             first_look
         });
         Self {
-            heard,
-            told: AppSignals::default(),
+            signals,
+            announced: AppSignals::default(),
             first_look,
-            stats_told: Vec::new(),
-            stats_told_at: Instant::now(),
+            announced_stats: Vec::new(),
+            stats_announced_at: Instant::now(),
         }
     }
 
@@ -58,33 +58,33 @@ impl Announcer {
 
     /// Waits for a change in the app's signals; never returns if nothing looks for them.
     pub(super) async fn changed(&mut self) {
-        if self.heard.changed().await.is_err() {
+        if self.signals.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
     /// Tells observers what has changed in the app's signals since the last call; true if something has.
     pub(super) fn announce(&mut self, observers: &Observers, stats: &MappingStats) -> bool {
-        let heard = self.heard.borrow_and_update().clone();
-        if heard == self.told {
+        let now = self.signals.borrow_and_update().clone();
+        if now == self.announced {
             return false;
         }
-        let told = std::mem::replace(&mut self.told, heard);
-        let heard = &self.told;
+        let before = std::mem::replace(&mut self.announced, now);
+        let now = &self.announced;
         let new = |queues: &[QueueName], before: &[QueueName]| {
             let new = queues.iter().filter(|queue| !before.contains(queue));
             new.cloned().collect::<Vec<_>>()
         };
-        for queue in new(&heard.paused, &told.paused) {
+        for queue in new(&now.paused, &before.paused) {
             observers.emit(&Event::WorkerQueuePaused(&queue));
         }
-        for queue in new(&told.paused, &heard.paused) {
+        for queue in new(&before.paused, &now.paused) {
             observers.emit(&Event::WorkerQueueResumed(&queue));
         }
-        if heard.down != told.down {
-            observers.emit(&Event::MaintenanceMode(heard.down));
+        if now.down != before.down {
+            observers.emit(&Event::MaintenanceMode(now.down));
         }
-        if heard.resumes != told.resumes {
+        if now.resumes != before.resumes {
             for target in stats.resume() {
                 tracing::info!(
                     mapping = target,
@@ -97,13 +97,13 @@ impl Announcer {
     }
 
     /// The app's signals, as observers were last told.
-    pub(super) fn heard(&self) -> &AppSignals {
-        &self.told
+    pub(super) fn announced(&self) -> &AppSignals {
+        &self.announced
     }
 
     /// Tells observers the counts of mappings that have changed, at most once per [`STATS_EVERY`].
     pub(super) fn announce_stats_sometimes(&mut self, observers: &Observers, stats: &MappingStats) {
-        if self.stats_told_at.elapsed() >= STATS_EVERY {
+        if self.stats_announced_at.elapsed() >= STATS_EVERY {
             self.announce_stats(observers, stats);
         }
     }
@@ -113,12 +113,12 @@ impl Announcer {
         let counted = stats.read();
         for counts in counted
             .iter()
-            .filter(|counts| !self.stats_told.contains(counts))
+            .filter(|counts| !self.announced_stats.contains(counts))
         {
             observers.emit(&Event::Tallied(counts));
         }
-        self.stats_told = counted;
-        self.stats_told_at = Instant::now();
+        self.announced_stats = counted;
+        self.stats_announced_at = Instant::now();
     }
 }
 
@@ -132,13 +132,13 @@ mod tests {
 
     #[tokio::test]
     async fn what_the_app_says_is_told_once_when_it_changes() {
-        let (hear, heard) = watch::channel(AppSignals::default());
+        let (sender, signals) = watch::channel(AppSignals::default());
         let mut announcer = Announcer {
-            heard,
-            told: AppSignals::default(),
+            signals,
+            announced: AppSignals::default(),
             first_look: None,
-            stats_told: Vec::new(),
-            stats_told_at: Instant::now(),
+            announced_stats: Vec::new(),
+            stats_announced_at: Instant::now(),
         };
         let router = Router::new(Vec::new(), UnmappedPolicy::Leave, &Registry::new()).unwrap();
         let stats = MappingStats::new(&router);
@@ -170,13 +170,13 @@ mod tests {
             (down, "resumed a, down true"),
             (paused(&[]), "resumed b, down false"),
         ];
-        for (heard, expected) in rows {
-            hear.send_replace(heard.clone());
+        for (signals, expected) in rows {
+            sender.send_replace(signals.clone());
             let is_news = announcer.announce(&observers, &stats);
-            let told = std::mem::take(&mut *events.lock().unwrap()).join(", ");
-            assert_eq!(told, expected, "{heard:?}");
-            assert_eq!(is_news, !expected.is_empty(), "{heard:?}");
-            assert_eq!(*announcer.heard(), heard);
+            let emitted = std::mem::take(&mut *events.lock().unwrap()).join(", ");
+            assert_eq!(emitted, expected, "{signals:?}");
+            assert_eq!(is_news, !expected.is_empty(), "{signals:?}");
+            assert_eq!(*announcer.announced(), signals);
         }
     }
 }

@@ -318,15 +318,15 @@ impl Settler {
                 }
             }
         }
-        self.tell_of(done);
+        self.notify(done);
         match error.filter(|_| !left.is_empty()) {
             None => Ok(()),
             Some(error) => Err((left, Some(error))),
         }
     }
 
-    /// Tells all interested tasks that jobs are settled.
-    fn tell_of(&self, mut done: Vec<(PendingSettlement, Settled)>) {
+    /// Notifies all interested tasks and observers that jobs are settled.
+    fn notify(&self, mut done: Vec<(PendingSettlement, Settled)>) {
         let spools = |spool| done.iter().any(|(pending, _)| pending.spools(spool));
         if spools(Spool::FailedJobs) {
             self.spooled.notify_one();

@@ -97,10 +97,10 @@ impl Watch {
         })
     }
 
-    /// Sends every change to `heard`; drops `looked` after the first look.
+    /// Sends every change to `sender`; drops `looked` after the first look.
     pub(super) async fn keep_looking(
         mut self,
-        heard: watch::Sender<AppSignals>,
+        sender: watch::Sender<AppSignals>,
         looked: tokio::sync::oneshot::Sender<()>,
     ) {
         let mut looked = Some(looked);
@@ -108,24 +108,24 @@ impl Watch {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let before = heard.borrow().clone();
+            let before = sender.borrow().clone();
             let now = self.look(before).await;
-            heard.send_if_modified(|heard| {
-                let is_news = *heard != now;
-                *heard = now;
+            sender.send_if_modified(|known| {
+                let is_news = *known != now;
+                *known = now;
                 is_news
             });
             looked.take();
         }
     }
 
-    async fn look(&mut self, mut heard: AppSignals) -> AppSignals {
+    async fn look(&mut self, mut known: AppSignals) -> AppSignals {
         // Maintenance comes first, because its file can be read at once.
         if let Some(maintenance) = &self.maintenance {
             let down = tokio::time::timeout(ONE_LOOK, maintenance.is_down()).await;
             match down {
                 Ok(Ok(down)) => {
-                    heard.down = down;
+                    known.down = down;
                     self.is_maintenance_reported = false;
                 }
                 Ok(Err(error)) if is_away(&error) => {}
@@ -135,22 +135,22 @@ impl Watch {
         }
         if let Some(watched) = &self.watched {
             match tokio::time::timeout(ONE_LOOK, watched.read()).await {
-                Ok(Ok(signals)) => self.hear(&signals, &mut heard),
+                Ok(Ok(signals)) => self.apply(&signals, &mut known),
                 // The connection logs this once.
                 Ok(Err(error)) if is_away(&error) => {}
                 Ok(Err(error)) => self.report(&with_causes(&error)),
                 Err(_) => self.report("there is no answer"),
             }
         }
-        heard
+        known
     }
 
-    fn hear(&mut self, signals: &Signals, heard: &mut AppSignals) {
+    fn apply(&mut self, signals: &Signals, known: &mut AppSignals) {
         if std::mem::take(&mut self.is_reported) {
             tracing::info!("the cache answers again");
         }
         let paused = self.queues.iter().zip(&signals.paused);
-        heard.paused = paused
+        known.paused = paused
             .filter(|(_, paused)| **paused && !self.unpolled.pause)
             .map(|(queue, _)| queue.clone())
             .collect();
@@ -162,11 +162,11 @@ impl Watch {
         let at_start = self.at_start.get_or_insert_with(|| signals.clone());
         let before = self.before.replace(signals.clone());
         if before.is_some_and(|before| before.asks_to_resume(signals)) {
-            heard.resumes += 1;
+            known.resumes += 1;
         }
-        let is_told = is_outdated || at_start.asks_for_restart(signals);
-        if is_told && !self.unpolled.restart && !heard.restart {
-            heard.restart = true;
+        let is_restart = is_outdated || at_start.asks_for_restart(signals);
+        if is_restart && !self.unpolled.restart && !known.restart {
+            known.restart = true;
             if at_start.was_cleared(signals) {
                 tracing::info!(
                     "the cache was cleared, and with it the restart key: stopping, as Laravel's workers do"
@@ -258,14 +258,14 @@ mod tests {
             let cache = files(directory.path());
             let mut watch = watch(Some(cache.clone()), None).unwrap();
             set(&cache, keys::RESTART, start).await;
-            let heard = watch.look(AppSignals::default()).await;
-            assert!(!heard.restart, "{start:?}");
+            let known = watch.look(AppSignals::default()).await;
+            assert!(!known.restart, "{start:?}");
             set(&cache, keys::RESTART, then).await;
-            let heard = watch.look(heard).await;
-            assert_eq!(heard.restart, expected, "{start:?} {then:?}");
+            let known = watch.look(known).await;
+            assert_eq!(known.restart, expected, "{start:?} {then:?}");
             // A worker that was told to stop does not change its mind.
             set(&cache, keys::RESTART, start).await;
-            assert_eq!(watch.look(heard).await.restart, expected);
+            assert_eq!(watch.look(known).await.restart, expected);
         }
     }
 
@@ -295,8 +295,8 @@ mod tests {
             }
             let mut watch = watch(Some(cache), None).unwrap();
             watch.settings_of = settings_of.map(UnixSeconds);
-            let heard = watch.look(AppSignals::default()).await;
-            assert_eq!(heard.restart, expected, "{restart:?} {settings_of:?}");
+            let known = watch.look(AppSignals::default()).await;
+            assert_eq!(known.restart, expected, "{restart:?} {settings_of:?}");
         }
     }
 
@@ -317,11 +317,11 @@ mod tests {
             (&low,             None,    &[]),
             (keys::ALL_PAUSED, None,    &[]),
         ];
-        let mut heard = AppSignals::default();
+        let mut known = AppSignals::default();
         for (key, value, expected) in rows {
             set(&cache, key, value).await;
-            heard = watch.look(heard).await;
-            let paused: Vec<_> = heard.paused.iter().map(QueueName::as_str).collect();
+            known = watch.look(known).await;
+            let paused: Vec<_> = known.paused.iter().map(QueueName::as_str).collect();
             assert_eq!(paused, expected, "{key} {value:?}");
         }
     }
@@ -333,13 +333,13 @@ mod tests {
             let cache = files(directory.path());
             let mut watch = watch(Some(cache.clone()), None).unwrap();
             watch.unpolled = Unpolled { restart, pause };
-            let heard = watch.look(AppSignals::default()).await;
+            let known = watch.look(AppSignals::default()).await;
             set(&cache, keys::RESTART, Some(5)).await;
             set(&cache, &keys::paused("redis", "low"), Some(1)).await;
             set(&cache, keys::CANARY_RESUME, Some(1)).await;
-            let heard = watch.look(heard).await;
-            assert_eq!((heard.restart, heard.paused.is_empty()), (!restart, pause));
-            assert_eq!(heard.resumes, 1, "it is artisand's own");
+            let known = watch.look(known).await;
+            assert_eq!((known.restart, known.paused.is_empty()), (!restart, pause));
+            assert_eq!(known.resumes, 1, "it is artisand's own");
         }
     }
 
@@ -349,11 +349,11 @@ mod tests {
         let cache = files(directory.path());
         set(&cache, keys::CANARY_RESUME, Some(1)).await;
         let mut watch = watch(Some(cache.clone()), None).unwrap();
-        let mut heard = AppSignals::default();
+        let mut known = AppSignals::default();
         for (value, expected) in [(Some(1), 0), (Some(2), 1), (None, 1), (Some(2), 2)] {
             set(&cache, keys::CANARY_RESUME, value).await;
-            heard = watch.look(heard).await;
-            assert_eq!(heard.resumes, expected, "{value:?}");
+            known = watch.look(known).await;
+            assert_eq!(known.resumes, expected, "{value:?}");
         }
     }
 
@@ -363,16 +363,16 @@ mod tests {
         let cache = files(directory.path());
         let mut watch = watch(Some(cache.clone()), None).unwrap();
         set(&cache, &keys::paused("redis", "low"), Some(1)).await;
-        let heard = watch.look(AppSignals::default()).await;
+        let known = watch.look(AppSignals::default()).await;
         let [file] = &all_files(directory.path())[..] else {
             panic!("one key");
         };
         std::fs::remove_file(file).unwrap();
         std::fs::create_dir(file).unwrap();
-        assert_eq!(watch.look(heard.clone()).await, heard);
+        assert_eq!(watch.look(known.clone()).await, known);
         assert!(watch.is_reported);
         std::fs::remove_dir(file).unwrap();
-        assert_eq!(watch.look(heard).await, AppSignals::default());
+        assert_eq!(watch.look(known).await, AppSignals::default());
         assert!(!watch.is_reported);
     }
 
@@ -388,18 +388,18 @@ mod tests {
         std::fs::create_dir(&framework).unwrap();
         let by_file = Maintenance::File(framework.join("down"));
         let mut watch = watch(None, Some(by_file)).unwrap();
-        let heard = watch.look(AppSignals::default()).await;
-        assert!(!heard.down);
+        let known = watch.look(AppSignals::default()).await;
+        assert!(!known.down);
         std::fs::write(framework.join("down"), "{}").unwrap();
-        let heard = watch.look(heard).await;
-        assert!(heard.down);
+        let known = watch.look(known).await;
+        assert!(known.down);
         // A deployment has replaced the directory by something else for a moment.
         std::fs::remove_dir_all(&framework).unwrap();
         std::fs::write(&framework, "").unwrap();
-        let heard = watch.look(heard).await;
-        assert!(heard.down && watch.is_maintenance_reported);
+        let known = watch.look(known).await;
+        assert!(known.down && watch.is_maintenance_reported);
         std::fs::remove_file(&framework).unwrap();
-        assert!(!watch.look(heard).await.down);
+        assert!(!watch.look(known).await.down);
     }
 
     #[test]
@@ -427,9 +427,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let down = directory.path().join("down");
         let watch = watch(None, Some(Maintenance::File(down.clone()))).unwrap();
-        let (hear, mut heard) = tokio::sync::watch::channel(AppSignals::default());
+        let (sender, mut receiver) = tokio::sync::watch::channel(AppSignals::default());
         let (looked, mut first) = tokio::sync::oneshot::channel();
-        let looking = tokio::spawn(watch.keep_looking(hear, looked));
+        let looking = tokio::spawn(watch.keep_looking(sender, looked));
         tokio::time::sleep(Duration::from_millis(10)).await;
         assert!(
             first
@@ -437,11 +437,11 @@ mod tests {
                 .is_err_and(|error| { error == tokio::sync::oneshot::error::TryRecvError::Closed })
         );
         tokio::time::sleep(S(5)).await;
-        assert!(!heard.has_changed().unwrap());
+        assert!(!receiver.has_changed().unwrap());
         std::fs::write(&down, "").unwrap();
         let began = Instant::now();
-        heard.changed().await.unwrap();
-        assert!(heard.borrow_and_update().down && began.elapsed() <= EVERY);
+        receiver.changed().await.unwrap();
+        assert!(receiver.borrow_and_update().down && began.elapsed() <= EVERY);
         looking.abort();
     }
 }

@@ -46,19 +46,19 @@ pub(crate) struct AttemptEnd {
     events: &'static [EndEvent],
     is_counted: bool,
     has_failed: bool,
-    /// Whether a PHP process raises Laravel's event of the failure.
-    pub(crate) is_raised_by_php: bool,
-    heard: Heard,
+    pub(crate) raised_by_php: RaisedByPhp,
     runner: Runner,
 }
 
-/// What the app's own listeners hear of an attempt that ends here.
+/// Which of Laravel's events of an attempt PHP raises.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Heard {
-    /// PHP raises all of Laravel's events for it.
+pub(crate) struct RaisedByPhp {
+    /// All of them, of an attempt that ends here: the app's own listeners get them.
     pub(crate) all: bool,
-    /// PHP raises `JobFailed` for it, in a closure.
-    pub(crate) failure: bool,
+    /// `JobFailed`, in a closure: the app's own listeners get it.
+    pub(crate) failure_in_closure: bool,
+    /// `JobFailed`, in the process that ran the job.
+    pub(crate) failure_in_process: bool,
 }
 
 /// The events that observers get at the end of an attempt.
@@ -82,7 +82,7 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) now: UnixSeconds,
     /// When the reservation ends unless it is renewed.
     pub(crate) reservation_end: UnixSeconds,
-    pub(crate) heard: Heard,
+    pub(crate) raised_by_php: RaisedByPhp,
     pub(crate) runner: Runner,
 }
 
@@ -111,16 +111,16 @@ impl Ending {
                 }
             }
         };
-        let told = EndFacts::of(outcome, decision, circumstances.job.payload.resolve_name());
+        let facts = EndFacts::of(outcome, decision, circumstances.job.payload.resolve_name());
         Self {
             settlement,
-            report: EndReport::Ended(AttemptEnd::new(told, circumstances)),
+            report: EndReport::Ended(AttemptEnd::new(facts, circumstances)),
         }
     }
 
     /// The ending of a job that was announced, and goes back to its queue without having run.
     pub(crate) fn put_back_announced(circumstances: &Circumstances<'_>) -> Self {
-        let told = EndFacts {
+        let facts = EndFacts {
             result: JobResult::Released,
             delay: Some(Duration::ZERO),
             failure: None,
@@ -130,7 +130,7 @@ impl Ending {
         };
         Self {
             settlement: Settlement::PutBack,
-            report: EndReport::Ended(AttemptEnd::new(told, circumstances)),
+            report: EndReport::Ended(AttemptEnd::new(facts, circumstances)),
         }
     }
 
@@ -181,7 +181,7 @@ impl EndFacts {
         };
         let (result, delay) = becomes(&decision);
         let is_counted = !matches!(decision, Decision::ReleaseUncounted { .. });
-        let told = |failure: Option<FailureText>, thrown, events| Self {
+        let facts = |failure: Option<FailureText>, thrown, events| Self {
             result,
             delay,
             failure,
@@ -190,7 +190,7 @@ impl EndFacts {
             events,
         };
         let both =
-            |failure: FailureText, events| told(Some(failure.clone()), Some(failure), events);
+            |failure: FailureText, events| facts(Some(failure.clone()), Some(failure), events);
         match (decision, outcome) {
             (
                 Decision::Fail(failure),
@@ -202,7 +202,7 @@ impl EndFacts {
                     failure: thrown, ..
                 }
                 | Outcome::Lost(thrown),
-            ) => told(
+            ) => facts(
                 Some(failure),
                 Some(thrown),
                 &[Failed, ExceptionOccurred, Attempted],
@@ -211,7 +211,7 @@ impl EndFacts {
                 both(failure, &[Failed, TimedOut, Attempted])
             }
             (Decision::Fail(failure), Outcome::Finished | Outcome::Stopped) => {
-                told(Some(failure), None, &[Failed, Processed, Attempted])
+                facts(Some(failure), None, &[Failed, Processed, Attempted])
             }
             (
                 Decision::Release {
@@ -229,30 +229,29 @@ impl EndFacts {
             }
             (Decision::Leave, Outcome::TimedOut) => both(timed_out(name), &[TimedOut, Attempted]),
             (Decision::Leave, Outcome::Lost(failure)) => both(failure, &[Lost, Attempted]),
-            (_, Outcome::Threw { failure, .. }) => told(None, Some(failure), &[Attempted]),
+            (_, Outcome::Threw { failure, .. }) => facts(None, Some(failure), &[Attempted]),
             (Decision::Release { .. } | Decision::ReleaseUncounted { .. }, _) => {
-                told(None, None, &[Processed, Released, Attempted])
+                facts(None, None, &[Processed, Released, Attempted])
             }
-            _ => told(None, None, &[Processed, Attempted]),
+            _ => facts(None, None, &[Processed, Attempted]),
         }
     }
 }
 
 impl AttemptEnd {
-    fn new(told: EndFacts, circumstances: &Circumstances<'_>) -> Self {
+    fn new(facts: EndFacts, circumstances: &Circumstances<'_>) -> Self {
         Self {
             job: Arc::clone(circumstances.job),
             elapsed: circumstances.elapsed,
             ended: circumstances.ended,
-            result: told.result,
-            delay: told.delay,
-            failure: told.failure,
-            thrown: told.thrown,
-            is_counted: told.is_counted,
-            has_failed: told.events.contains(&EndEvent::Failed),
-            events: told.events,
-            is_raised_by_php: false,
-            heard: circumstances.heard,
+            result: facts.result,
+            delay: facts.delay,
+            failure: facts.failure,
+            thrown: facts.thrown,
+            is_counted: facts.is_counted,
+            has_failed: facts.events.contains(&EndEvent::Failed),
+            events: facts.events,
+            raised_by_php: circumstances.raised_by_php,
             runner: circumstances.runner,
         }
     }
@@ -266,15 +265,16 @@ impl AttemptEnd {
         self.emit(observers, false);
     }
 
-    /// Tells only the failure: a job that failed itself still runs, and another value tells the rest when it ends.
-    pub(crate) fn tell_only_failure(&mut self) {
+    /// Keeps only the event of the failure: the job that failed itself still runs, and another value has the events of its
+    /// end.
+    pub(crate) fn keep_only_failure(&mut self) {
         self.events = &[EndEvent::Failed];
     }
 
-    /// Tells what comes after a failure that is told already.
+    /// Drops the event of a failure that was emitted already, and keeps those after it.
     ///
     /// `has_returned` says whether PHP has finished with the job; a process that has died sends no further event.
-    pub(crate) fn tell_rest(&mut self, has_returned: bool) {
+    pub(crate) fn keep_rest(&mut self, has_returned: bool) {
         self.events = match self.events {
             [EndEvent::Failed, EndEvent::Processed, ..] if !has_returned => &[EndEvent::Attempted],
             [EndEvent::Failed, rest @ ..] => rest,
@@ -299,9 +299,9 @@ impl AttemptEnd {
                 is_counted: self.is_counted,
                 has_failed: self.has_failed,
                 is_gone,
-                is_raised_by_php: self.is_raised_by_php,
-                is_heard_by_php: self.heard.all,
-                is_failure_heard_by_php: self.heard.failure,
+                is_raised_by_php: self.raised_by_php.failure_in_process,
+                is_heard_by_php: self.raised_by_php.all,
+                is_failure_heard_by_php: self.raised_by_php.failure_in_closure,
                 runner: self.runner,
             };
             let thrown = self.thrown.as_ref().map(|failure| JobException {
@@ -349,11 +349,11 @@ mod tests {
         })
     }
 
-    /// Observers, and what they have heard since this was asked.
+    /// Observers, and the events that they got since this was asked.
     fn listening() -> (Observers, impl Fn() -> String) {
-        let heard = Arc::new(Mutex::new(Vec::<String>::new()));
+        let names = Arc::new(Mutex::new(Vec::<String>::new()));
         let listener = {
-            let heard = Arc::clone(&heard);
+            let names = Arc::clone(&names);
             move |event: &Event<'_>| {
                 let (name, failure) = match event {
                     Event::JobAttempted(end) => ("JobAttempted", end.failure),
@@ -362,13 +362,13 @@ mod tests {
                     event => (event.name(), None),
                 };
                 let failure = failure.map_or(String::new(), |it| format!("({})", it.message));
-                heard.lock().unwrap().push(format!("{name}{failure}"));
+                names.lock().unwrap().push(format!("{name}{failure}"));
             }
         };
         let panics: Arc<dyn Observer> = Arc::new(|_: &Event<'_>| panic!("a bug"));
         let observers: Observers = [panics, Arc::new(listener)].into_iter().collect();
-        let told = move || std::mem::take(&mut *heard.lock().unwrap()).join(" ");
-        (observers, told)
+        let emitted = move || std::mem::take(&mut *names.lock().unwrap()).join(" ");
+        (observers, emitted)
     }
 
     fn circumstances(job: &Arc<JobInfo>) -> Circumstances<'_> {
@@ -378,12 +378,12 @@ mod tests {
             ended: Instant::now(),
             now: UnixSeconds(100),
             reservation_end: UnixSeconds(190),
-            heard: Heard::default(),
+            raised_by_php: RaisedByPhp::default(),
             runner: Runner::Rust,
         }
     }
 
-    /// What is told of the end of an attempt.
+    /// What is emitted of the end of an attempt.
     fn end(outcome: Outcome, decision: Decision, job: &Arc<JobInfo>) -> AttemptEnd {
         match Ending::of(outcome, decision, Vec::new(), &circumstances(job)).report {
             EndReport::Ended(end) => end,
@@ -392,9 +392,9 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_told_in_laravels_order() {
+    fn an_end_is_emitted_in_laravels_order() {
         let job = job();
-        let (observers, told) = listening();
+        let (observers, emitted) = listening();
         let text = |text: &str| FailureText::new("E", text);
         let second = Duration::from_secs(1);
         let threw = || Outcome::threw(text("e"));
@@ -433,33 +433,33 @@ mod tests {
         for (outcome, decision, expected) in rows {
             let place = format!("{outcome:?} {decision:?}");
             end(outcome, decision, &job).emit(&observers, false);
-            assert_eq!(told(), expected, "{place}");
+            assert_eq!(emitted(), expected, "{place}");
         }
     }
 
     #[test]
-    fn of_a_failure_that_is_told_only_the_rest_is_told_later() {
-        let (job, (observers, told)) = (job(), listening());
+    fn of_a_failure_that_was_emitted_only_the_rest_is_emitted_later() {
+        let (job, (observers, emitted)) = (job(), listening());
         let failed = || {
             let failure = Decision::Fail(FailureText::new("E", "f"));
             end(Outcome::Finished, failure, &job)
         };
         let mut first = failed();
-        first.tell_only_failure();
+        first.keep_only_failure();
         first.emit(&observers, false);
-        assert_eq!(told(), "JobFailed(f)");
+        assert_eq!(emitted(), "JobFailed(f)");
         for (has_returned, expected) in [
             (true, "JobProcessed JobAttempted"),
             // The process that ran the job is gone.
             (false, "JobAttempted"),
         ] {
             let mut rest = failed();
-            rest.tell_rest(has_returned);
+            rest.keep_rest(has_returned);
             rest.emit(&observers, false);
-            assert_eq!(told(), expected);
+            assert_eq!(emitted(), expected);
         }
         failed().emit_left(&observers);
-        assert_eq!(told(), "JobAttempted");
+        assert_eq!(emitted(), "JobAttempted");
     }
 
     #[test]

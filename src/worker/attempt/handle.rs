@@ -12,7 +12,7 @@ use crate::payload::{JobUuid, Version};
 use crate::queue::Effect;
 use crate::shown::with_causes;
 use crate::worker::attempt::decide::{Decision, Rules, after_attempt, before_attempt};
-use crate::worker::attempt::ending::{Ending, Heard};
+use crate::worker::attempt::ending::{Ending, RaisedByPhp};
 use crate::worker::attempt::local::Ran;
 use crate::worker::attempt::log::log_outcome;
 use crate::worker::attempt::outcome::Outcome;
@@ -81,11 +81,11 @@ impl Attempt {
         }
         self.keep_error(&info, &outcome, &decision).await;
         self.emit_exception(&info, &outcome, elapsed);
-        let heard = Heard {
+        let raised_by_php = RaisedByPhp {
             all: completion.telling.raises_all,
-            failure: false,
+            ..RaisedByPhp::default()
         };
-        let circumstances = self.circumstances(&info, elapsed, began + elapsed, heard);
+        let circumstances = self.circumstances(&info, elapsed, began + elapsed, raised_by_php);
         let ending = Ending::of(outcome, decision, effects, &circumstances);
         self.settle_unless_stuck(ending, end.is_stuck).await;
     }

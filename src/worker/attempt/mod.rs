@@ -26,7 +26,7 @@ use crate::queue::{Ability, ReservedJob};
 use crate::routing::{Runner, UnmappedPolicy};
 use crate::shown::with_causes;
 use crate::time::UnixSeconds;
-use crate::worker::attempt::ending::{Circumstances, EndReport, Ending, Heard};
+use crate::worker::attempt::ending::{Circumstances, EndReport, Ending, RaisedByPhp};
 use crate::worker::attempt::outcome::Outcome;
 use crate::worker::attempt::shared::{Shared, TaskEnd};
 use crate::worker::event::{Event, JobException};
@@ -259,7 +259,7 @@ impl Attempt {
         job: &'a Arc<JobInfo>,
         elapsed: Duration,
         ended: Instant,
-        heard: Heard,
+        raised_by_php: RaisedByPhp,
     ) -> Circumstances<'a> {
         let now = self.shared.triage.app.clock.now();
         Circumstances {
@@ -268,7 +268,7 @@ impl Attempt {
             ended: ended.into_std(),
             now,
             reservation_end: self.reservation_end(now),
-            heard,
+            raised_by_php,
             runner: self.runner(),
         }
     }

@@ -14,7 +14,7 @@ use crate::queue::{self, Effect, Push, Settled, Settlement};
 use crate::shown::{rounded, with_causes};
 use crate::time::UnixSeconds;
 use crate::worker::attempt::decide::{Decision, Rules, before_attempt, in_words_of, timed_out};
-use crate::worker::attempt::ending::{Ending, Heard};
+use crate::worker::attempt::ending::{Ending, RaisedByPhp};
 use crate::worker::attempt::exception::php_text;
 use crate::worker::attempt::log::log_failure;
 use crate::worker::attempt::outcome::Outcome;
@@ -134,15 +134,16 @@ impl Attempt {
             effects.extend(completion.tell_cancelled(&triage.app, info, &cancelled));
         }
         let decision = Decision::Fail(failure.clone());
-        let heard = Heard {
+        let raised_by_php = RaisedByPhp {
             all: completion.telling.raises_all,
-            failure: brought.is_event_raised,
+            failure_in_closure: brought.is_event_raised,
+            ..RaisedByPhp::default()
         };
         let ending = Ending::of(
             ended.outcome,
             decision,
             effects,
-            &self.circumstances(info, ended.elapsed, ended.at, heard),
+            &self.circumstances(info, ended.elapsed, ended.at, raised_by_php),
         );
         let settled = self.settle_and_wait(ending).await;
         // The hook runs only for failures that this worker has written down.

@@ -92,7 +92,7 @@ impl Run {
 
     /// The queues that may be popped: those that are not paused, and while the worker stops all of them.
     pub(super) fn open_queues(&self) -> Vec<QueueName> {
-        let paused = &self.announcer.heard().paused;
+        let paused = &self.announcer.announced().paused;
         let queues = self.options.queues.iter();
         queues
             .filter(|queue| self.wakeups.have_ended() || !paused.contains(queue))

@@ -141,7 +141,7 @@ impl Run {
 
     /// Waits for pushes to the queues that may be worked, and to no others.
     fn wait_for_open_queues(&self, is_paused: bool) {
-        let may_work = !is_paused && !self.announcer.heard().down;
+        let may_work = !is_paused && !self.announcer.announced().down;
         let open = may_work.then(|| self.open_queues());
         self.wakeups.wait_for(open.unwrap_or_default());
     }
@@ -188,9 +188,9 @@ impl Run {
 
     /// Whether the app allows any of the queues to be worked now.
     fn has_open_queue(&self) -> bool {
-        let heard = self.announcer.heard();
-        let is_paused = |queue: &QueueName| heard.paused.contains(queue);
-        !heard.down && !self.options.queues.iter().all(is_paused)
+        let signals = self.announcer.announced();
+        let is_paused = |queue: &QueueName| signals.paused.contains(queue);
+        !signals.down && !self.options.queues.iter().all(is_paused)
     }
 
     /// How many more jobs the worker may begin.
@@ -314,7 +314,7 @@ impl Run {
             quit: orders.quit,
             is_stuck: self.slots.is_stuck() || shared.turns.is_overdue(),
             has_given_up: shared.settlements.settle_counts.are_given_up(),
-            restart: self.announcer.heard().restart,
+            restart: self.announcer.announced().restart,
             has_no_php: shared.pool.as_ref().and_then(Pool::problem).is_some(),
             lost_connection: self.retry.has_failed(),
             is_busy,

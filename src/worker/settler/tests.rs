@@ -3,7 +3,7 @@ use crate::queue::{Push, Sizes};
 use crate::routing::Runner;
 use crate::time::UnixSeconds;
 use crate::worker::attempt::decide::Decision;
-use crate::worker::attempt::ending::{Circumstances, Heard};
+use crate::worker::attempt::ending::{Circumstances, RaisedByPhp};
 use crate::worker::attempt::outcome::Outcome;
 use crate::worker::event::Observer;
 use crate::worker::test_support::{Fault, NOW, S, Server, Told, info, job};
@@ -77,7 +77,7 @@ impl Scene {
             ended: std::time::Instant::now(),
             now: NOW,
             reservation_end: NOW,
-            heard: Heard::default(),
+            raised_by_php: RaisedByPhp::default(),
             runner: Runner::Rust,
         };
         let ending = Ending::of(

@@ -51,8 +51,8 @@ pub(super) struct PhpAttempt {
     pub(super) fate: Option<PhpOutcome>,
     /// The exception, if Laravel has reported one.
     pub(super) thrown: Option<FailureText>,
-    /// How the job's failure was settled, if it was told and what comes after it was not.
-    pub(super) told_in_part: Option<Settled>,
+    /// How the job's failure was settled, if its event was emitted and those after it were not.
+    pub(super) emitted_failure: Option<Settled>,
     pub(super) has_timed_out: bool,
     /// Whether observers have been told that the job has begun.
     pub(super) is_announced: bool,

@@ -7,8 +7,8 @@
 
 mod course;
 mod deadlines;
-mod hear;
 mod judged;
+mod reports;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::queue::{self, Ability, Delivery, Settlement};
 use crate::time::UnixSeconds;
 use crate::worker::attempt::Attempt;
 use crate::worker::attempt::decide::Rules;
-use crate::worker::attempt::ending::{Ending, Heard};
+use crate::worker::attempt::ending::{Ending, RaisedByPhp};
 use crate::worker::attempt::outcome::Outcome;
 use crate::worker::attempt::php::course::{PhpAttempt, RunEnd};
 use crate::worker::attempt::php::deadlines::{AttemptStep, Deadlines, Wake};
@@ -76,7 +76,7 @@ impl Attempt {
         unsettled: Held,
         end: &mut TaskEnd,
     ) -> Option<RunInPhp> {
-        let is_told = idle.is_some() || !self.shared.triage.leaves_unmapped();
+        let is_pop_announced = idle.is_some() || !self.shared.triage.leaves_unmapped();
         let mut idle = idle.map(|idle| (idle, self.lease()));
         let mut waits = ForProcess {
             unsettled: Some(unsettled),
@@ -91,7 +91,7 @@ impl Attempt {
                 end.was_declined = true;
                 match waits.announced {
                     Some(elapsed) => self.return_announced(&info, elapsed).await,
-                    None => self.give_back(is_told.then_some(info)).await,
+                    None => self.give_back(is_pop_announced.then_some(info)).await,
                 }
                 return None;
             };
@@ -169,7 +169,7 @@ impl Attempt {
             elapsed,
         };
         if course.is_end_sent {
-            self.tell_rest(info, &course, matches!(over, RunEnd::Done), elapsed);
+            self.emit_rest(info, &course, matches!(over, RunEnd::Done), elapsed);
             drop(course.failing.take());
             if let Some((recording, begun)) = course.recording.take() {
                 self.wait_until_recorded(recording, begun).await;
@@ -223,10 +223,12 @@ impl Attempt {
                         course.is_announced = true;
                         self.announce(info, run.began().unwrap_or(began));
                     }
-                    let heard = Instant::now();
-                    let over = self.hear(said, info, run, course, &mut deadlines).await;
+                    let reported_at = Instant::now();
+                    let over = self
+                        .handle_report(said, info, run, course, &mut deadlines)
+                        .await;
                     // PHP waits meanwhile: for as long as the server is away.
-                    deadlines.excuse(heard.elapsed());
+                    deadlines.excuse(reported_at.elapsed());
                     if let Some(over) = over {
                         return over;
                     }
@@ -278,7 +280,8 @@ impl Attempt {
 
     /// The same for a job that was announced: observers hear that it is over.
     async fn return_announced(&self, info: &Arc<JobInfo>, elapsed: Duration) {
-        let circumstances = self.circumstances(info, elapsed, Instant::now(), Heard::default());
+        let circumstances =
+            self.circumstances(info, elapsed, Instant::now(), RaisedByPhp::default());
         self.settle_for_php(Ending::put_back_announced(&circumstances))
             .await;
     }
@@ -300,13 +303,18 @@ impl Attempt {
             decision,
             effects,
         } = judged;
-        let circumstances = self.circumstances(info, elapsed, Instant::now(), Heard::default());
+        let circumstances =
+            self.circumstances(info, elapsed, Instant::now(), RaisedByPhp::default());
         Ending::of(outcome, decision, effects, &circumstances)
     }
 
-    /// The end of a job that has not failed; the log, the job's last error and observers of exceptions have been told
-    /// of it.
-    async fn told(&self, judged: Judged, info: &Arc<JobInfo>, elapsed: Duration) -> Ending {
+    /// Logs the end of a job that has not failed, keeps its last error, emits its exception, and returns the ending.
+    async fn prepare_ending(
+        &self,
+        judged: Judged,
+        info: &Arc<JobInfo>,
+        elapsed: Duration,
+    ) -> Ending {
         log_judged(info, &judged, elapsed);
         self.keep_error(info, &judged.outcome, &judged.decision)
             .await;
@@ -315,7 +323,7 @@ impl Attempt {
     }
 
     async fn end(&self, judged: Judged, info: &Arc<JobInfo>, elapsed: Duration) {
-        let ending = self.told(judged, info, elapsed).await;
+        let ending = self.prepare_ending(judged, info, elapsed).await;
         self.settle_for_php(ending).await;
     }
 

@@ -1,4 +1,4 @@
-//! Hears PHP's reports about a job, and settles the job as soon as PHP waits for that.
+//! Handles PHP's reports about a job, and settles the job as soon as PHP waits for that.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::worker::attempt::php::judged::{Judged, log_judged};
 
 impl Attempt {
     /// Handles one report of PHP; returns how the attempt ended if it is over.
-    pub(super) async fn hear(
+    pub(super) async fn handle_report(
         &self,
         said: Option<PoolMessage>,
         info: &Arc<JobInfo>,
@@ -28,7 +28,7 @@ impl Attempt {
     ) -> Option<RunEnd> {
         match said {
             Some(PoolMessage::Deleted { last }) => {
-                self.hear_deletion(last, info, run, course).await;
+                self.handle_deletion(last, info, run, course).await;
             }
             // The last report counts; a failed job stays failed.
             Some(PoolMessage::Released { delay })
@@ -47,7 +47,7 @@ impl Attempt {
                     text: exception,
                     is_logged: logged,
                 };
-                self.hear_failure(fate, info, run, course, deadlines).await;
+                self.handle_failure(fate, info, run, course, deadlines).await;
             }
             Some(PoolMessage::Exception { class, message }) => {
                 course.thrown = Some(FailureText::new(class, message));
@@ -80,7 +80,7 @@ impl Attempt {
     }
 
     /// Settles a deleted job, and lets PHP continue if it waits for that.
-    async fn hear_deletion(
+    async fn handle_deletion(
         &self,
         last: bool,
         info: &Arc<JobInfo>,
@@ -96,7 +96,7 @@ impl Attempt {
     }
 
     /// Settles a failed job, and lets PHP continue with what follows the failure.
-    async fn hear_failure(
+    async fn handle_failure(
         &self,
         fate: PhpOutcome,
         info: &Arc<JobInfo>,
@@ -133,12 +133,12 @@ impl Attempt {
         course.failing = self.shared.recording.as_ref().map(Recordings::failing);
         log_judged(info, &judged, elapsed);
         // A job that has failed itself runs on, and returns or throws.
-        let is_in_part = !course.has_timed_out;
+        let runs_on = !course.has_timed_out;
         let mut ending = self.ending(judged, info, elapsed);
         if let EndReport::Ended(end) = &mut ending.report {
-            end.is_raised_by_php = true;
-            if is_in_part {
-                end.tell_only_failure();
+            end.raised_by_php.failure_in_process = true;
+            if runs_on {
+                end.keep_only_failure();
             }
         }
         course.recording = self.recording_of(&ending.settlement);
@@ -147,7 +147,7 @@ impl Attempt {
         if course.recording.is_none() {
             course.unsettled = None;
         }
-        course.told_in_part = settled.filter(|_| is_in_part);
+        course.emitted_failure = settled.filter(|_| runs_on);
         settled == Some(Settled::Done)
     }
 
@@ -176,8 +176,8 @@ impl Attempt {
         }
     }
 
-    /// Tells what came after a failure that is told already.
-    pub(super) fn tell_rest(
+    /// Emits the events after a failure whose own event was emitted already.
+    pub(super) fn emit_rest(
         &self,
         info: &Arc<JobInfo>,
         course: &PhpAttempt,
@@ -185,7 +185,7 @@ impl Attempt {
         elapsed: Duration,
     ) {
         let (Some(settled), Some(PhpOutcome::Failed { failure, .. })) =
-            (course.told_in_part, &course.fate)
+            (course.emitted_failure, &course.fate)
         else {
             return;
         };
@@ -195,8 +195,8 @@ impl Attempt {
             effects: Vec::new(),
         };
         if let EndReport::Ended(mut end) = self.ending(judged, info, elapsed).report {
-            end.is_raised_by_php = true;
-            end.tell_rest(is_done);
+            end.raised_by_php.failure_in_process = true;
+            end.keep_rest(is_done);
             end.emit(&self.shared.observers, settled == Settled::Gone);
         }
     }
@@ -219,7 +219,7 @@ impl Attempt {
         let judged = self.judged(info, fate, course);
         course.is_end_sent = true;
         if !last {
-            let ending = self.told(judged, info, elapsed).await;
+            let ending = self.prepare_ending(judged, info, elapsed).await;
             return self.settle_and_wait(ending).await.is_some();
         }
         self.end(judged, info, elapsed).await;
