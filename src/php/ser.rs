@@ -174,7 +174,7 @@ impl<'a> ser::Serializer for &'a mut Serializer {
     }
 
     fn serialize_seq(self, len: Option<usize>) -> Result<Compound<'a>, Error> {
-        Ok(Compound::array(self, len, Ending::Close))
+        Ok(Compound::array(self, len, Closing::Close))
     }
 
     fn serialize_tuple(self, len: usize) -> Result<Compound<'a>, Error> {
@@ -194,11 +194,11 @@ impl<'a> ser::Serializer for &'a mut Serializer {
     ) -> Result<Compound<'a>, Error> {
         write_array_head(&mut self.out, 1);
         write_string(&mut self.out, variant.as_bytes());
-        Ok(Compound::array(self, Some(len), Ending::CloseTwice))
+        Ok(Compound::array(self, Some(len), Closing::CloseTwice))
     }
 
     fn serialize_map(self, len: Option<usize>) -> Result<Compound<'a>, Error> {
-        Ok(Compound::array(self, len, Ending::Close))
+        Ok(Compound::array(self, len, Closing::Close))
     }
 
     fn serialize_struct(self, name: &'static str, _: usize) -> Result<Compound<'a>, Error> {
@@ -206,7 +206,7 @@ impl<'a> ser::Serializer for &'a mut Serializer {
         let class = class_of(name);
         Ok(Compound {
             class,
-            ..Compound::array(self, None, Ending::Close)
+            ..Compound::array(self, None, Closing::Close)
         })
     }
 
@@ -219,12 +219,12 @@ impl<'a> ser::Serializer for &'a mut Serializer {
     ) -> Result<Compound<'a>, Error> {
         write_array_head(&mut self.out, 1);
         write_string(&mut self.out, variant.as_bytes());
-        Ok(Compound::array(self, None, Ending::CloseTwice))
+        Ok(Compound::array(self, None, Closing::CloseTwice))
     }
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Ending {
+enum Closing {
     Close,
     /// Closes a variant's content and the pair around it.
     CloseTwice,
@@ -240,11 +240,11 @@ struct Compound<'a> {
     /// The output before the container, while its head is not known yet.
     before: Vec<u8>,
     written: usize,
-    ending: Ending,
+    closing: Closing,
 }
 
 impl<'a> Compound<'a> {
-    fn array(serializer: &'a mut Serializer, len: Option<usize>, ending: Ending) -> Self {
+    fn array(serializer: &'a mut Serializer, len: Option<usize>, closing: Closing) -> Self {
         let mut before = Vec::new();
         match len {
             Some(len) => write_array_head(&mut serializer.out, len),
@@ -256,7 +256,7 @@ impl<'a> Compound<'a> {
             announced: len,
             before,
             written: 0,
-            ending,
+            closing,
         }
     }
 
@@ -296,11 +296,11 @@ impl<'a> Compound<'a> {
                 out.extend_from_slice(&body);
             }
         }
-        let ending: &[u8] = match self.ending {
-            Ending::Close => b"}",
-            Ending::CloseTwice => b"}}",
+        let closing: &[u8] = match self.closing {
+            Closing::Close => b"}",
+            Closing::CloseTwice => b"}}",
         };
-        self.serializer.out.extend_from_slice(ending);
+        self.serializer.out.extend_from_slice(closing);
         Ok(())
     }
 }

@@ -52,7 +52,7 @@ pub struct InOrder {
 type Identity = (String, Option<UnixSeconds>);
 
 /// A job that is to end, and what the ledger notes of it.
-struct Ending<'a> {
+struct NotedEnd<'a> {
     index: usize,
     id: String,
     effects: Vec<Effect>,
@@ -198,14 +198,14 @@ impl InOrder {
         let mut results: Vec<Option<Settled>> = vec![None; jobs.len()];
         let mut problem = None;
         let mut rows: Vec<(Arc<ReservedJob>, Settlement)> = jobs.to_vec();
-        let endings = self.endings(jobs);
-        let noted = self.note(&endings, &mut results, &mut problem).await;
+        let ends = self.noted_ends(jobs);
+        let noted = self.note(&ends, &mut results, &mut problem).await;
         let mut waits = vec![false; jobs.len()];
-        for ending in &endings {
-            waits[ending.index] = !noted.contains_key(&ending.index);
-            let is_buried = matches!(&jobs[ending.index].1, Settlement::Finish(effects)
+        for end in &ends {
+            waits[end.index] = !noted.contains_key(&end.index);
+            let is_buried = matches!(&jobs[end.index].1, Settlement::Finish(effects)
                 if effects.contains(&Effect::Quarantine));
-            rows[ending.index].1 = if is_buried {
+            rows[end.index].1 = if is_buried {
                 Settlement::Quarantine
             } else {
                 Settlement::Delete
@@ -247,8 +247,8 @@ impl InOrder {
     }
 
     /// The jobs whose ends have effects.
-    fn endings<'a>(&self, jobs: &'a [(Arc<ReservedJob>, Settlement)]) -> Vec<Ending<'a>> {
-        let ending = |(index, (job, settlement)): (usize, &'a (Arc<ReservedJob>, _))| {
+    fn noted_ends<'a>(&self, jobs: &'a [(Arc<ReservedJob>, Settlement)]) -> Vec<NotedEnd<'a>> {
+        let end = |(index, (job, settlement)): (usize, &'a (Arc<ReservedJob>, _))| {
             let Settlement::Finish(effects) = settlement else {
                 return None;
             };
@@ -257,41 +257,41 @@ impl InOrder {
                 .map(|effect| self.put_off(effect))
                 .collect();
             let (id, _) = self.identity(job).filter(|_| !effects.is_empty())?;
-            Some(Ending {
+            Some(NotedEnd {
                 index,
                 id,
                 effects,
                 job,
             })
         };
-        jobs.iter().enumerate().filter_map(ending).collect()
+        jobs.iter().enumerate().filter_map(end).collect()
     }
 
     /// Notes the ends of the jobs that are still reserved; the answer has those that are noted, with their identity.
     async fn note(
         &self,
-        endings: &[Ending<'_>],
+        ends: &[NotedEnd<'_>],
         results: &mut [Option<Settled>],
         problem: &mut Option<Error>,
     ) -> std::collections::HashMap<usize, String> {
         // These were noted before, and are only deleted: another worker may have deleted the job, and the note with it.
         let mut noted: std::collections::HashMap<_, _> = {
             let undeleted = self.undeleted();
-            let before = endings
+            let before = ends
                 .iter()
-                .filter(|ending| undeleted.contains(&ending.id));
+                .filter(|end| undeleted.contains(&end.id));
             before
-                .map(|ending| (ending.index, ending.id.clone()))
+                .map(|end| (end.index, end.id.clone()))
                 .collect()
         };
-        let new: Vec<_> = (endings.iter())
-            .filter(|ending| !noted.contains_key(&ending.index))
+        let new: Vec<_> = (ends.iter())
+            .filter(|end| !noted.contains_key(&end.index))
             .collect();
         if new.is_empty() {
             return noted;
         }
         let now = self.clock.now();
-        let jobs: Vec<_> = new.iter().map(|ending| Arc::clone(ending.job)).collect();
+        let jobs: Vec<_> = new.iter().map(|end| Arc::clone(end.job)).collect();
         // What another worker has is its to end.
         let held = match self.queue.renew(&jobs, now).await {
             Ok(held) => held,
@@ -301,21 +301,21 @@ impl InOrder {
             }
         };
         let mut ours = Vec::with_capacity(new.len());
-        for (ending, held) in new.into_iter().zip(held) {
+        for (end, held) in new.into_iter().zip(held) {
             match held {
-                Held::Until(_) => ours.push(ending),
-                Held::Lost => results[ending.index] = Some(Settled::Gone),
+                Held::Until(_) => ours.push(end),
+                Held::Lost => results[end.index] = Some(Settled::Gone),
             }
         }
         for some in ours.chunks(AT_ONCE) {
             let mut noting = Vec::with_capacity(some.len());
-            for ending in some {
-                noting.push(self.ledger.note_end(&ending.id, now, &ending.effects));
+            for end in some {
+                noting.push(self.ledger.note_end(&end.id, now, &end.effects));
             }
             let answers = join_all(noting).await;
-            for (ending, answer) in some.iter().zip(answers) {
+            for (end, answer) in some.iter().zip(answers) {
                 match answer {
-                    Ok(()) => drop(noted.insert(ending.index, ending.id.clone())),
+                    Ok(()) => drop(noted.insert(end.index, end.id.clone())),
                     Err(error) => worse(problem, error),
                 }
             }

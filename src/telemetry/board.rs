@@ -18,7 +18,7 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::gather::Sources;
-use super::guard::{PageOptions, Refusal};
+use super::guard::{PageOptions, Rejection};
 use super::orders::{Failures, NoResult, Order, Orders};
 use super::overview::Overview;
 
@@ -154,8 +154,8 @@ impl Board {
     }
 
     async fn read<B>(&self, path: &str, request: &Request<B>) -> (Answer, bool) {
-        if let Some(refusal) = self.0.options.refuses_reader(request.headers()) {
-            return (refused(refusal), false);
+        if let Some(rejection) = self.0.options.refuses_reader(request.headers()) {
+            return (refused(rejection), false);
         }
         match path {
             "/" => {
@@ -232,8 +232,8 @@ impl Board {
         B: Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        if let Some(refusal) = self.0.options.refuses_writer(request.headers()) {
-            return refused(refusal);
+        if let Some(rejection) = self.0.options.refuses_writer(request.headers()) {
+            return refused(rejection);
         }
         if path == "/api/token" {
             return full(StatusCode::OK, JSON, "{}\n");
@@ -318,22 +318,22 @@ fn policy() -> HeaderValue {
     HeaderValue::try_from(policy).unwrap_or(HeaderValue::from_static("default-src 'none'"))
 }
 
-fn refused(refusal: Refusal) -> Answer {
-    let (status, why) = match refusal {
-        Refusal::Host => (
+fn refused(rejection: Rejection) -> Answer {
+    let (status, why) = match rejection {
+        Rejection::Host => (
             StatusCode::MISDIRECTED_REQUEST,
             "nothing is shown under this name: add it to `hosts` under [http]",
         ),
-        Refusal::Origin => (StatusCode::FORBIDDEN, "only the page itself may ask this"),
-        Refusal::Kind => (
+        Rejection::Origin => (StatusCode::FORBIDDEN, "only the page itself may ask this"),
+        Rejection::Kind => (
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "expected application/json",
         ),
-        Refusal::ReadOnly => (
+        Rejection::ReadOnly => (
             StatusCode::FORBIDDEN,
             "nothing can be changed here: no `token` is set under [http]",
         ),
-        Refusal::Token => (StatusCode::UNAUTHORIZED, "the token is not the right one"),
+        Rejection::Token => (StatusCode::UNAUTHORIZED, "the token is not the right one"),
     };
     said(status, why)
 }

@@ -54,24 +54,24 @@ impl PageOptions {
     }
 
     /// Why a request may not read the page.
-    pub(super) fn refuses_reader(&self, headers: &HeaderMap) -> Option<Refusal> {
+    pub(super) fn refuses_reader(&self, headers: &HeaderMap) -> Option<Rejection> {
         let host = text(headers, &HOST).unwrap_or_default();
         if self.has_host(host) {
             None
         } else {
-            Some(Refusal::Host)
+            Some(Rejection::Host)
         }
     }
 
     /// Why a request may not read the status. Elsewhere than on this machine, Kubernetes and others choose the name.
-    pub(super) fn refuses_status(&self, headers: &HeaderMap) -> Option<Refusal> {
+    pub(super) fn refuses_status(&self, headers: &HeaderMap) -> Option<Rejection> {
         (self.is_local.then(|| self.refuses_reader(headers))).flatten()
     }
 
     /// Why a request may not change anything.
-    pub(super) fn refuses_writer(&self, headers: &HeaderMap) -> Option<Refusal> {
-        if let Some(refusal) = self.refuses_reader(headers) {
-            return Some(refusal);
+    pub(super) fn refuses_writer(&self, headers: &HeaderMap) -> Option<Rejection> {
+        if let Some(rejection) = self.refuses_reader(headers) {
+            return Some(rejection);
         }
         let host = text(headers, &HOST).unwrap_or_default();
         let is_own = |origin: &str| {
@@ -81,11 +81,11 @@ impl PageOptions {
             origin.is_some_and(|origin| origin.eq_ignore_ascii_case(host))
         };
         if headers.contains_key(ORIGIN) && !text(headers, &ORIGIN).is_some_and(is_own) {
-            return Some(Refusal::Origin);
+            return Some(Rejection::Origin);
         }
         let site = HeaderName::from_static("sec-fetch-site");
         if headers.contains_key(&site) && text(headers, &site) != Some("same-origin") {
-            return Some(Refusal::Origin);
+            return Some(Rejection::Origin);
         }
         let kind = text(headers, &CONTENT_TYPE).unwrap_or_default();
         if kind
@@ -93,10 +93,10 @@ impl PageOptions {
             .next()
             .is_none_or(|kind| kind.trim() != "application/json")
         {
-            return Some(Refusal::Kind);
+            return Some(Rejection::Kind);
         }
         let Some(token) = &self.token else {
-            return Some(Refusal::ReadOnly);
+            return Some(Rejection::ReadOnly);
         };
         let said = headers
             .get(AUTHORIZATION)
@@ -104,13 +104,13 @@ impl PageOptions {
         let is_token = said
             .strip_prefix(b"Bearer ")
             .is_some_and(|said| token.is(said));
-        (!is_token).then_some(Refusal::Token)
+        (!is_token).then_some(Rejection::Token)
     }
 }
 
 /// Why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum Rejection {
     /// Its `Host` is no name of this page.
     Host,
     /// Another page sends it.
@@ -173,7 +173,7 @@ mod tests {
         }
         assert_eq!(
             options.refuses_reader(&HeaderMap::new()),
-            Some(Refusal::Host)
+            Some(Rejection::Host)
         );
         let socket = PageOptions::new(&Endpoint::Unix("/run/a".into()), None, Vec::new());
         assert_eq!(socket.refuses_reader(&headers(&[("host", "any")])), None);
@@ -208,16 +208,16 @@ mod tests {
         ];
         assert_eq!(options.refuses_writer(&headers(&good)), None);
         for (name, value, expected) in [
-            ("host", "attacker.example", Refusal::Host),
-            ("origin", "http://attacker.example", Refusal::Origin),
-            ("origin", "http://127.0.0.1:80", Refusal::Origin),
-            ("origin", "null", Refusal::Origin),
-            ("sec-fetch-site", "cross-site", Refusal::Origin),
-            ("sec-fetch-site", "same-site", Refusal::Origin),
-            ("content-type", "text/plain", Refusal::Kind),
-            ("authorization", "Bearer 0123456789abcdeF", Refusal::Token),
-            ("authorization", "0123456789abcdef", Refusal::Token),
-            ("authorization", "Bearer ", Refusal::Token),
+            ("host", "attacker.example", Rejection::Host),
+            ("origin", "http://attacker.example", Rejection::Origin),
+            ("origin", "http://127.0.0.1:80", Rejection::Origin),
+            ("origin", "null", Rejection::Origin),
+            ("sec-fetch-site", "cross-site", Rejection::Origin),
+            ("sec-fetch-site", "same-site", Rejection::Origin),
+            ("content-type", "text/plain", Rejection::Kind),
+            ("authorization", "Bearer 0123456789abcdeF", Rejection::Token),
+            ("authorization", "0123456789abcdef", Rejection::Token),
+            ("authorization", "Bearer ", Rejection::Token),
         ] {
             let bad = good.map(|(key, old)| (key, if key == name { value } else { old }));
             assert_eq!(
@@ -232,7 +232,7 @@ mod tests {
         let without = PageOptions::new(&tcp, None, Vec::new());
         assert_eq!(
             without.refuses_writer(&headers(&good)),
-            Some(Refusal::ReadOnly)
+            Some(Rejection::ReadOnly)
         );
     }
 }

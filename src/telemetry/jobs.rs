@@ -19,7 +19,7 @@ use crate::outbox::hand_over::shown_name;
 use crate::queue::{CallListener, ConnectionName, QueueName};
 use crate::routing::Runner;
 use crate::telemetry::minutes::{Minute, Minutes};
-use crate::telemetry::outcome::Outcome;
+use crate::telemetry::outcome::OutcomeLabel;
 use crate::telemetry::uncounted::Uncounted;
 use crate::worker::{Event, JobEnd, Observer};
 
@@ -37,7 +37,7 @@ const ROUND_TRIP_SECONDS: [f64; 12] = [
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0,
 ];
 
-impl EncodeLabelValue for Outcome {
+impl EncodeLabelValue for OutcomeLabel {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
         self.as_str().encode(encoder)
     }
@@ -67,7 +67,7 @@ struct JobLabels {
     connection: String,
     queue: String,
     job_class: String,
-    outcome: Outcome,
+    outcome: OutcomeLabel,
     runner: Runner,
 }
 
@@ -148,7 +148,7 @@ struct Class {
     last_success: Option<Seconds>,
     minutes: Minutes,
     /// A class has few of them.
-    jobs: Vec<((Outcome, Runner), Counter)>,
+    jobs: Vec<((OutcomeLabel, Runner), Counter)>,
 }
 
 #[derive(Debug)]
@@ -178,25 +178,25 @@ pub struct Totals {
 }
 
 impl Totals {
-    fn count(&mut self, outcome: Outcome) {
+    fn count(&mut self, outcome: OutcomeLabel) {
         self.attempts += 1;
         match outcome {
-            Outcome::Done => self.done += 1,
-            Outcome::Failed => self.failed += 1,
-            Outcome::Released | Outcome::Retried => self.released += 1,
-            Outcome::Forwarded | Outcome::Quarantined | Outcome::Lost => {}
+            OutcomeLabel::Done => self.done += 1,
+            OutcomeLabel::Failed => self.failed += 1,
+            OutcomeLabel::Released | OutcomeLabel::Retried => self.released += 1,
+            OutcomeLabel::Forwarded | OutcomeLabel::Quarantined | OutcomeLabel::Lost => {}
         }
     }
 }
 
 impl Minute {
-    fn count(&mut self, outcome: Outcome, elapsed: Duration) {
+    fn count(&mut self, outcome: OutcomeLabel, elapsed: Duration) {
         match outcome {
-            Outcome::Done => self.done += 1,
-            Outcome::Failed => self.failed += 1,
-            Outcome::Released | Outcome::Retried => self.released += 1,
+            OutcomeLabel::Done => self.done += 1,
+            OutcomeLabel::Failed => self.failed += 1,
+            OutcomeLabel::Released | OutcomeLabel::Retried => self.released += 1,
             // Another worker counts it, or it did not run.
-            Outcome::Forwarded | Outcome::Quarantined | Outcome::Lost => return,
+            OutcomeLabel::Forwarded | OutcomeLabel::Quarantined | OutcomeLabel::Lost => return,
         }
         self.ran(elapsed);
     }
@@ -395,7 +395,7 @@ impl JobFigures {
     }
 
     fn ended(&self, end: &JobEnd<'_>) {
-        let (outcome, now) = (Outcome::of(end), unix_seconds());
+        let (outcome, now) = (OutcomeLabel::of(end), unix_seconds());
         let mut state = self.state();
         state.running.remove(&address(end.job));
         if !end.is_counted {
@@ -408,7 +408,7 @@ impl JobFigures {
         class.minutes.at(minute(now)).count(outcome, end.elapsed);
         class.runtime.observe(end.elapsed.as_secs_f64());
         self.0.count(class, outcome, end.runner);
-        if outcome == Outcome::Done {
+        if outcome == OutcomeLabel::Done {
             let last = (class.last_success)
                 .get_or_insert_with(|| self.0.last_success.get_or_create_owned(&class.labels));
             last.set(now);
@@ -488,7 +488,7 @@ impl Inner {
         })
     }
 
-    fn count(&self, class: &mut Class, outcome: Outcome, runner: Runner) {
+    fn count(&self, class: &mut Class, outcome: OutcomeLabel, runner: Runner) {
         let kind = (outcome, runner);
         if let Some((_, counter)) = class.jobs.iter().find(|(known, _)| *known == kind) {
             counter.inc();
@@ -579,7 +579,7 @@ impl Observer for JobFigures {
             Event::JobForwarded { job, .. } => {
                 let mut state = self.state();
                 let class = self.0.class(&mut state, job);
-                self.0.count(class, Outcome::Forwarded, Runner::None);
+                self.0.count(class, OutcomeLabel::Forwarded, Runner::None);
             }
             Event::JobsQuarantined { queue, count } => {
                 let labels = JobLabels {
@@ -587,7 +587,7 @@ impl Observer for JobFigures {
                     queue: queue.to_string(),
                     // A payload that cannot be decoded has no class.
                     job_class: String::new(),
-                    outcome: Outcome::Quarantined,
+                    outcome: OutcomeLabel::Quarantined,
                     runner: Runner::None,
                 };
                 self.0.jobs.get_or_create(&labels).inc_by(*count as u64);

@@ -4,7 +4,7 @@ use crate::worker::{JobEnd, JobResult};
 
 /// What became of a job at the end of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Outcome {
+pub(super) enum OutcomeLabel {
     /// It is gone from the queue, and has not failed.
     Done,
     /// It released itself.
@@ -21,7 +21,7 @@ pub(super) enum Outcome {
     Lost,
 }
 
-impl Outcome {
+impl OutcomeLabel {
     pub(super) fn of(end: &JobEnd<'_>) -> Self {
         match end.result {
             _ if end.is_gone => Self::Lost,

@@ -55,12 +55,12 @@ pub(super) struct Premises<'a> {
     pub(super) turns: &'a Arc<Turns>,
     pub(super) settle_counts: &'a Arc<SettleCounts>,
     pub(super) failed_jobs: Option<Arc<FailedJobs>>,
-    pub(super) runtimes: &'a Runtimes,
+    pub(super) runtimes: &'a ExtraRuntimes,
 }
 
 /// The runtimes beside the worker's own.
 #[derive(Debug, Default)]
-pub(super) struct Runtimes {
+pub(super) struct ExtraRuntimes {
     /// The runtime that no handler can block.
     pub(super) overseer: Option<Handle>,
     /// The runtime of handlers that keep a thread busy.
@@ -165,7 +165,7 @@ fn start_watching(premises: &Premises<'_>) -> JoinSet<()> {
         running,
         renewals,
         turns,
-        runtimes: Runtimes { overseer, threads },
+        runtimes: ExtraRuntimes { overseer, threads },
         ..
     } = premises;
     let mut helpers = JoinSet::new();

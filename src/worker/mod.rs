@@ -72,7 +72,7 @@ use crate::routing::{Router, UnmappedPolicy};
 use announcer::Announcer;
 use app_context::AppContext;
 use attempt::shared::{Leases, Settlements, Shared, Stops, Terms};
-use background::{Background, Premises, Runtimes};
+use background::{Background, ExtraRuntimes, Premises};
 use backoff::PopRetry;
 use event::Observers;
 use intake::Intakes;
@@ -101,7 +101,7 @@ pub struct Worker {
     failed_jobs: Option<Arc<FailedJobs>>,
     services: Services,
     pool: Option<Pool>,
-    runtimes: Runtimes,
+    runtimes: ExtraRuntimes,
 }
 
 impl std::fmt::Debug for Worker {
@@ -160,7 +160,7 @@ impl Worker {
             failed_jobs: None,
             services: Services::default(),
             pool: None,
-            runtimes: Runtimes::default(),
+            runtimes: ExtraRuntimes::default(),
         }
     }
 

@@ -42,7 +42,7 @@ pub(super) enum Act {
 
 /// What became of one command.
 #[derive(Debug)]
-pub(super) enum Outcome {
+pub(super) enum CommandResult {
     /// The server's answer.
     Reply(Reply),
     /// A job is reserved.
@@ -67,7 +67,7 @@ pub(super) struct Lost {
 }
 
 /// Where the outcomes of a request go.
-pub(super) type AnswerTo = oneshot::Sender<Result<Vec<Outcome>, Lost>>;
+pub(super) type AnswerTo = oneshot::Sender<Result<Vec<CommandResult>, Lost>>;
 
 /// Jobs that waits have taken, for the next pop.
 pub(super) type Caught = Arc<Mutex<Vec<HeldJob>>>;

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::ask::{AnswerTo, Ask, Caught, Load, Lost, Outcome, Turn};
+use super::ask::{AnswerTo, Ask, Caught, CommandResult, Load, Lost, Turn};
 use super::link::Link;
 use super::options::BeanstalkdOptions;
 use crate::connection::Presence;
@@ -75,7 +75,10 @@ impl Holder {
     /// # Errors
     ///
     /// There is no connection, or it was lost before all replies were there. Never for [`Ask::Held`].
-    pub(super) async fn ask(&self, ask: Ask) -> Result<Vec<Outcome>, crate::connection::Error> {
+    pub(super) async fn ask(
+        &self,
+        ask: Ask,
+    ) -> Result<Vec<CommandResult>, crate::connection::Error> {
         let (answer, outcomes) = oneshot::channel();
         let is_sent = self.requests.send((ask, answer)).is_ok();
         let ended = || Lost::after(&Error::other("the task of the connection has ended"));
@@ -124,7 +127,7 @@ impl Keeper {
         while let Some((ask, answer)) = self.requests.recv().await {
             if let Ask::Held(acts) = &ask {
                 // Their connection is gone, and so are they.
-                let gone = acts.iter().map(|_| Outcome::Gone).collect();
+                let gone = acts.iter().map(|_| CommandResult::Gone).collect();
                 // The caller may have stopped waiting.
                 let _ = answer.send(Ok(gone));
                 continue;
@@ -174,7 +177,7 @@ impl Keeper {
         let mut next = Some((ask, answer));
         while let Some((ask, answer)) = next {
             let result = match ask {
-                Ask::Held(acts) => Ok(acts.iter().map(|_| Outcome::Gone).collect()),
+                Ask::Held(acts) => Ok(acts.iter().map(|_| CommandResult::Gone).collect()),
                 Ask::Plain(_) | Ask::Reserve { .. } | Ask::Wait { .. } => Err(Lost::before(error)),
             };
             // The caller may have stopped waiting.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-use super::ask::{Act, Ask, Caught, HeldJob, Outcome, Turn};
+use super::ask::{Act, Ask, Caught, CommandResult, HeldJob, Turn};
 use super::client::{Batch, Reply};
 use super::holder::{Holder, Runner};
 use super::options::BeanstalkdOptions;
@@ -110,8 +110,8 @@ impl Holders {
     pub(super) async fn plain(&self, batch: Batch) -> Result<Vec<Reply>, Error> {
         let outcomes = self.producer()?.ask(Ask::Plain(batch)).await?;
         let replies = outcomes.into_iter().filter_map(|outcome| match outcome {
-            Outcome::Reply(reply) => Some(reply),
-            Outcome::Taken(_) | Outcome::Gone => None,
+            CommandResult::Reply(reply) => Some(reply),
+            CommandResult::Taken(_) | CommandResult::Gone => None,
         });
         Ok(replies.collect())
     }
@@ -127,9 +127,11 @@ impl Holders {
         let mut reserved = Reserved::default();
         for outcome in outcomes {
             match outcome {
-                Outcome::Taken(taken) => reserved.taken.push(taken),
-                Outcome::Reply(reply) => reserved.problem = reserved.problem.or(reply.error()),
-                Outcome::Gone => {}
+                CommandResult::Taken(taken) => reserved.taken.push(taken),
+                CommandResult::Reply(reply) => {
+                    reserved.problem = reserved.problem.or(reply.error());
+                }
+                CommandResult::Gone => {}
             }
         }
         Ok(reserved)
@@ -168,7 +170,7 @@ impl Holders {
     }
 
     /// Does something for each of these jobs, all of them at the same time; the outcomes are in their order.
-    pub(super) async fn act(&self, acts: &[(Option<Ticket>, Act)]) -> Vec<Outcome> {
+    pub(super) async fn act(&self, acts: &[(Option<Ticket>, Act)]) -> Vec<CommandResult> {
         let mut groups: Vec<(u64, Vec<usize>)> = Vec::new();
         for (index, (ticket, _)) in acts.iter().enumerate() {
             let Some(ticket) = ticket else { continue };
@@ -190,7 +192,7 @@ impl Holders {
             holder.ask(held).await.unwrap_or_default()
         });
         let replies = futures_util::future::join_all(calls).await;
-        let mut outcomes: Vec<Outcome> = acts.iter().map(|_| Outcome::Gone).collect();
+        let mut outcomes: Vec<CommandResult> = acts.iter().map(|_| CommandResult::Gone).collect();
         for ((_, members), replies) in groups.iter().zip(replies) {
             for (index, outcome) in members.iter().zip(replies) {
                 outcomes[*index] = outcome;

@@ -1,7 +1,7 @@
 //! What is under way on one connection: commands that wait for their replies, and jobs that it has reserved. No I/O.
 //!
 //! Replies come in the order of the commands. A reservation belongs to its connection: when that is lost, so is the
-//! reservation, and a call about the job answers [`Outcome::Gone`].
+//! reservation, and a call about the job answers [`CommandResult::Gone`].
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use super::ask::{Act, AnswerTo, Ask, Caught, HeldJob, Load, Lost, Outcome, Turn};
+use super::ask::{Act, AnswerTo, Ask, Caught, CommandResult, HeldJob, Load, Lost, Turn};
 use super::client::{Batch, Reply, Verb, fields, time_left};
 use super::ticket::Ticket;
 use super::tube::Tube;
@@ -45,7 +45,7 @@ struct Expected {
 /// A request that was sent.
 #[derive(Debug)]
 struct Flight {
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<CommandResult>,
     left: usize,
     sent: Instant,
     /// How long the server may wait before it answers.
@@ -244,8 +244,8 @@ impl Link {
             self.note(ticket, &reply, flight.sent);
         }
         let outcome = match reply {
-            Reply::Reserved { id, body } => Outcome::Taken(self.take(id, body, flight.sent)),
-            reply => Outcome::Reply(reply),
+            Reply::Reserved { id, body } => CommandResult::Taken(self.take(id, body, flight.sent)),
+            reply => CommandResult::Reply(reply),
         };
         if let Some(place) = expected
             .index
@@ -328,7 +328,7 @@ impl Link {
                 .outcomes
                 .drain(..)
                 .filter_map(|outcome| match outcome {
-                    Outcome::Taken(taken) => Some(taken),
+                    CommandResult::Taken(taken) => Some(taken),
                     _ => None,
                 });
             self.caught
@@ -344,7 +344,9 @@ impl Link {
         let back: Vec<_> = unwanted
             .iter()
             .filter_map(|outcome| match outcome {
-                Outcome::Taken(taken) => Some((Ticket::read(&taken.ticket)?, Act::Release(0))),
+                CommandResult::Taken(taken) => {
+                    Some((Ticket::read(&taken.ticket)?, Act::Release(0)))
+                }
                 _ => None,
             })
             .collect();
@@ -423,7 +425,7 @@ impl Link {
 impl Flight {
     fn new(commands: usize, answer: Option<AnswerTo>) -> Self {
         Self {
-            outcomes: std::iter::repeat_with(|| Outcome::Gone)
+            outcomes: std::iter::repeat_with(|| CommandResult::Gone)
                 .take(commands)
                 .collect(),
             left: 0,

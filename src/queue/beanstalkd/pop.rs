@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::ask::{Act, HeldJob, Outcome};
+use super::ask::{Act, CommandResult, HeldJob};
 use super::client::{Reply, fields, time_left};
 use super::ticket::Ticket;
 use super::tube::Tube;
@@ -254,8 +254,8 @@ fn queue_of(queues: &[(&QueueName, Tube)], tube: &str) -> Option<QueueName> {
     queue.map(|(queue, _)| (*queue).clone())
 }
 
-fn described(taken: HeldJob, outcome: &Outcome) -> Option<DescribedJob> {
-    let Outcome::Reply(Reply::Ok(body)) = outcome else {
+fn described(taken: HeldJob, outcome: &CommandResult) -> Option<DescribedJob> {
+    let CommandResult::Reply(Reply::Ok(body)) = outcome else {
         return None;
     };
     let fields = fields(body);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::ask::{Act, Outcome};
+use super::ask::{Act, CommandResult};
 use super::client::{Reply, fields, time_left};
 use super::push::delay;
 use super::ticket::Ticket;
@@ -41,8 +41,8 @@ fn way(settlement: &Settlement) -> Way<'_> {
 }
 
 /// What an answer means.
-fn settled(outcome: &Outcome, wanted: Act) -> Result<Settled, Refusal> {
-    let Outcome::Reply(reply) = outcome else {
+fn settled(outcome: &CommandResult, wanted: Act) -> Result<Settled, Refusal> {
+    let CommandResult::Reply(reply) = outcome else {
         return Ok(Settled::Gone);
     };
     match (reply, wanted) {
@@ -116,7 +116,7 @@ impl BeanstalkdQueue {
         act: Act,
     ) -> Result<Settled, Error> {
         let outcomes = self.holders.act(&[(ticket, act)]).await;
-        let outcome = outcomes.first().unwrap_or(&Outcome::Gone);
+        let outcome = outcomes.first().unwrap_or(&CommandResult::Gone);
         settled(outcome, act).map_err(refused(&job.queue))
     }
 
@@ -139,7 +139,7 @@ impl BeanstalkdQueue {
             };
             let touched = settled(touched, Act::Touch).map_err(refused(&job.queue))?;
             let left = match stats {
-                Outcome::Reply(Reply::Ok(body)) => time_left(&fields(body)),
+                CommandResult::Reply(Reply::Ok(body)) => time_left(&fields(body)),
                 _ => None,
             };
             held.push(match touched {

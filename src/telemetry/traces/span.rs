@@ -13,7 +13,7 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use super::options::TraceOptions;
 use crate::handler::{FailureText, JobInfo};
 use crate::payload::{JobUuid, SpanIds, Trace, TraceContext};
-use crate::telemetry::outcome::Outcome;
+use crate::telemetry::outcome::OutcomeLabel;
 use crate::time::Micros;
 use crate::worker::{JobEnd, JobResult};
 
@@ -50,7 +50,7 @@ impl About {
 
     /// The span of an attempt that has ended; before the first one, the job has waited since its push.
     pub(super) fn span(&self, end: &JobEnd<'_>, trace: &Trace, is_first: bool) -> SpanData {
-        let outcome = Outcome::of(end);
+        let outcome = OutcomeLabel::of(end);
         let (start_time, end_time) = times(end);
         let state = state(trace.origin.state.as_deref());
         let parent = trace.origin.parent;
@@ -92,7 +92,7 @@ impl About {
         }
     }
 
-    fn attributes(&self, end: &JobEnd<'_>, outcome: Outcome) -> Vec<KeyValue> {
+    fn attributes(&self, end: &JobEnd<'_>, outcome: OutcomeLabel) -> Vec<KeyValue> {
         let (job, payload) = (end.job, &end.job.payload);
         let mut all = Attributes(self.attributes.clone());
         all.text("messaging.destination.name", job.queue.as_str());
@@ -185,20 +185,20 @@ fn times(end: &JobEnd<'_>) -> (SystemTime, SystemTime) {
 }
 
 /// What went wrong, in one word; `None` if nothing did.
-fn error_type<'a>(end: &JobEnd<'a>, outcome: Outcome) -> Option<&'a str> {
+fn error_type<'a>(end: &JobEnd<'a>, outcome: OutcomeLabel) -> Option<&'a str> {
     match (end.failure, outcome) {
         (Some(failure), _) => Some(&failure.class),
-        (None, Outcome::Lost | Outcome::Failed) => Some("_OTHER"),
+        (None, OutcomeLabel::Lost | OutcomeLabel::Failed) => Some("_OTHER"),
         _ => None,
     }
 }
 
-fn status(end: &JobEnd<'_>, outcome: Outcome) -> Status {
+fn status(end: &JobEnd<'_>, outcome: OutcomeLabel) -> Status {
     let text = |text: &str| Status::error(cut(text, MAX_TEXT).to_owned());
     match (end.failure, outcome) {
         (Some(failure), _) => text(&failure.message),
-        (None, Outcome::Lost) => text("another worker had the job at its end"),
-        (None, Outcome::Failed) => text("the job failed"),
+        (None, OutcomeLabel::Lost) => text("another worker had the job at its end"),
+        (None, OutcomeLabel::Failed) => text("the job failed"),
         _ => Status::Unset,
     }
 }

@@ -10,7 +10,7 @@ use crate::routing::{Runner, UnmappedPolicy};
 use crate::worker::attempt::ending::Ending;
 use crate::worker::attempt::outcome::Outcome;
 use crate::worker::attempt::shared::TaskEnd;
-use crate::worker::attempt::{Attempt, Ended, Placement};
+use crate::worker::attempt::{Attempt, FinalAttempt, Placement};
 use crate::worker::completion::Completion;
 use crate::worker::completion::refusal::Refusal;
 use crate::worker::completion::unique::Unique;
@@ -67,7 +67,7 @@ impl Attempt {
                 let failure = FailureText::new("Artisand\\UnmappedJob", message);
                 let now = Instant::now();
                 self.announce(&info, now);
-                let ended = Ended::at_once(Outcome::threw(failure.clone()), now);
+                let ended = FinalAttempt::at_once(Outcome::threw(failure.clone()), now);
                 self.fail(&info, &completion, ended, failure, None).await;
             }
             UnmappedPolicy::Leave | UnmappedPolicy::Php => {

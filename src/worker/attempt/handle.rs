@@ -17,7 +17,7 @@ use crate::worker::attempt::local::Ran;
 use crate::worker::attempt::log::log_outcome;
 use crate::worker::attempt::outcome::Outcome;
 use crate::worker::attempt::shared::TaskEnd;
-use crate::worker::attempt::{Attempt, Ended, local};
+use crate::worker::attempt::{Attempt, FinalAttempt, local};
 use crate::worker::completion::Completion;
 use crate::worker::completion::unique::UntilProcessing;
 use crate::worker::event::Event;
@@ -45,7 +45,7 @@ impl Attempt {
         let (handler, completion) = (&*routed.handler, &routed.completion);
         let name = info.payload.resolve_name();
         if let Some(failure) = before_attempt(&rules, info.attempts, triage.app.clock.now(), name) {
-            let ended = Ended::at_once(Outcome::threw(failure.clone()), began);
+            let ended = FinalAttempt::at_once(Outcome::threw(failure.clone()), began);
             let hook = Some((handler, context));
             return Box::pin(self.fail(&info, completion, ended, failure, hook)).await;
         }
@@ -75,7 +75,7 @@ impl Attempt {
         }
         log_outcome(&info, &outcome, &decision, ran.is_stuck, elapsed);
         if let Decision::Fail(failure) = decision {
-            let ended = Ended::after(outcome, elapsed, began);
+            let ended = FinalAttempt::after(outcome, elapsed, began);
             let hook = Some((handler, context));
             return Box::pin(self.fail(&info, completion, ended, failure, hook)).await;
         }

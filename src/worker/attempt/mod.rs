@@ -75,13 +75,13 @@ pub(crate) struct Attempt {
 }
 
 /// How the last attempt of a job that failed for good ended.
-struct Ended {
+struct FinalAttempt {
     outcome: Outcome,
     elapsed: Duration,
     at: Instant,
 }
 
-impl Ended {
+impl FinalAttempt {
     fn after(outcome: Outcome, elapsed: Duration, began: Instant) -> Self {
         Self {
             outcome,

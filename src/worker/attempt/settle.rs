@@ -18,7 +18,7 @@ use crate::worker::attempt::ending::{Ending, RaisedByPhp};
 use crate::worker::attempt::exception::php_text;
 use crate::worker::attempt::log::log_failure;
 use crate::worker::attempt::outcome::Outcome;
-use crate::worker::attempt::{Attempt, Ended, local};
+use crate::worker::attempt::{Attempt, FinalAttempt, local};
 use crate::worker::completion::Completion;
 use crate::worker::settler::PendingSettlement;
 use crate::worker::watchdog::Part;
@@ -114,7 +114,7 @@ impl Attempt {
         &self,
         info: &Arc<JobInfo>,
         completion: &Completion,
-        mut ended: Ended,
+        mut ended: FinalAttempt,
         failure: FailureText,
         hook: Option<(&dyn Handler, JobContext)>,
     ) {

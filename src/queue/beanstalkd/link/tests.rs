@@ -8,7 +8,7 @@ fn link() -> Link {
     Link::new(1, Arc::default(), Caught::default())
 }
 
-fn ask(link: &mut Link, ask: Ask) -> oneshot::Receiver<Result<Vec<Outcome>, Lost>> {
+fn ask(link: &mut Link, ask: Ask) -> oneshot::Receiver<Result<Vec<CommandResult>, Lost>> {
     let (answer, outcomes) = oneshot::channel();
     link.begin(ask, answer);
     outcomes
@@ -24,15 +24,15 @@ fn receive(link: &mut Link, replies: &str) {
     assert!(inbox.is_empty());
 }
 
-fn reserve(link: &mut Link, most: usize) -> oneshot::Receiver<Result<Vec<Outcome>, Lost>> {
+fn reserve(link: &mut Link, most: usize) -> oneshot::Receiver<Result<Vec<CommandResult>, Lost>> {
     let tube = Tube::new("q").unwrap();
     ask(link, Ask::Reserve { tube, most })
 }
 
-fn taken(outcomes: &mut oneshot::Receiver<Result<Vec<Outcome>, Lost>>) -> Vec<HeldJob> {
+fn taken(outcomes: &mut oneshot::Receiver<Result<Vec<CommandResult>, Lost>>) -> Vec<HeldJob> {
     let outcomes = outcomes.try_recv().unwrap().unwrap();
     let taken = outcomes.into_iter().filter_map(|outcome| match outcome {
-        Outcome::Taken(taken) => Some(taken),
+        CommandResult::Taken(taken) => Some(taken),
         _ => None,
     });
     taken.collect()
