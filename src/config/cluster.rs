@@ -5,7 +5,7 @@ use super::laravel::QueuePlace;
 use super::{Config, Error};
 use crate::app::Version;
 use crate::connection::{Address, RedisAddress, RedisOptions, tag};
-use crate::queue::{Keys, QueueName, Refusal, Tagging};
+use crate::queue::{Keys, QueueName, QueueRefusal, Tagging};
 
 /// The server of a connection, which may be a cluster in the file.
 pub(super) fn of(
@@ -134,7 +134,7 @@ pub(super) fn check_tags<'q>(
     Err(Error::Slots {
         connection: connection.to_owned(),
         queue: queue.clone(),
-        why: Refusal::Slots(queue.clone()),
+        why: QueueRefusal::Slots(queue.clone()),
     })
 }
 

@@ -7,7 +7,7 @@ use super::place::ErrorPlace;
 use crate::app::{EnvError, ManifestError};
 use crate::connection;
 use crate::payload::TargetPatternError;
-use crate::queue::{QueueName, Refusal};
+use crate::queue::{QueueName, QueueRefusal};
 use crate::routing::MappingError;
 
 /// An error in the settings.
@@ -96,7 +96,7 @@ pub enum Error {
         /// The queue.
         queue: QueueName,
         /// Why, and what would work.
-        why: Refusal,
+        why: QueueRefusal,
     },
     /// The table of a queue connection does not exist.
     #[error(

@@ -255,7 +255,7 @@ impl FollowUpRelay {
 mod tests {
     use super::*;
     use crate::connection;
-    use crate::queue::Refusal;
+    use crate::queue::QueueRefusal;
 
     #[test]
     fn only_a_driver_that_will_never_take_a_job_makes_it_a_failed_one() {
@@ -273,12 +273,12 @@ mod tests {
             },
         };
         assert!(wrong_kind.is_wrong_kind());
-        let draining = Refusal::Draining {
+        let draining = QueueRefusal::Draining {
             tube: "q".to_owned(),
             size: 2,
         };
         let rows = [
-            (refused(Refusal::Nowhere), true),
+            (refused(QueueRefusal::Nowhere), true),
             (refused(draining), false),
             (wrong_kind, false),
         ];

@@ -10,8 +10,8 @@ use crate::connection::{self, LockPlace};
 use crate::payload::FailedJob;
 use crate::queue::{
     Abilities, Ability, Answer, Due, Error, Fate, Held, MemoryQueue, Once, Place, PopRequest,
-    Popped, Push, PushedOnce, Queue, QueueName, Refusal, ReservedJob, Settled, Settlement, Sizes,
-    Spool, Unsettled,
+    Popped, Push, PushedOnce, Queue, QueueName, QueueRefusal, ReservedJob, Settled, Settlement,
+    Sizes, Spool, Unsettled,
 };
 use crate::time::UnixSeconds;
 
@@ -204,7 +204,7 @@ fn error(fault: Fault) -> Error {
     match fault {
         Fault::Impossible => Error::Refused {
             queue,
-            source: Refusal::Nowhere,
+            source: QueueRefusal::Nowhere,
         },
         Fault::ReplyLost => Error::Script {
             script: "a script",

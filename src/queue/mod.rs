@@ -49,7 +49,7 @@ pub use name::{ConnectionName, QueueName};
 pub use nothing::NoQueue;
 pub(crate) use redis::{QueuesByPrefix, queues_by_prefix};
 pub use redis::{RedisQueue, RedisQueueOptions};
-pub use refusal::Refusal;
+pub use refusal::QueueRefusal;
 pub use spool::Spool;
 pub use sqs::{Overflow, PayloadStore, SqsKey, SqsOptions, StoreProblem};
 #[cfg(feature = "sqs")]
@@ -415,7 +415,7 @@ pub enum Error {
         /// The queue that the call was for.
         queue: QueueName,
         /// Why.
-        source: Refusal,
+        source: QueueRefusal,
     },
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{
     Abilities, Answer, Due, Error, Fate, Held, Once, Place, PopRequest, Popped, Push, PushedOnce,
-    Queue, QueueName, Refusal, ReservedJob, Settled, Settlement, Sizes, Unsettled,
+    Queue, QueueName, QueueRefusal, ReservedJob, Settled, Settlement, Sizes, Unsettled,
 };
 use crate::connection::LockPlace;
 use crate::time::UnixSeconds;
@@ -39,7 +39,7 @@ fn at_once<'a, T: Send + 'a, E: Send + 'a>(answer: Result<T, E>) -> Answer<'a, T
 fn refused(queue: &QueueName) -> Error {
     Error::Refused {
         queue: queue.clone(),
-        source: Refusal::Nowhere,
+        source: QueueRefusal::Nowhere,
     }
 }
 

@@ -7,7 +7,7 @@ use super::QueueName;
 /// Why a call was refused: nothing was changed, unless the variant says otherwise.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum QueueRefusal {
     /// The name of a queue cannot be the name of a tube.
     #[error(
         "`{name}` cannot be a tube: {problem} (1 to 200 of the characters A-Z a-z 0-9 - + / ; . $ _ ( ), the first no hyphen)"
@@ -97,7 +97,7 @@ pub enum Refusal {
     NotText,
 }
 
-impl Refusal {
+impl QueueRefusal {
     /// True if the same call is refused forever, whatever becomes of the server.
     pub fn is_final(&self) -> bool {
         // SQS says so of messages that are too long, and of characters that it takes not.

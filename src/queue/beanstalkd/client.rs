@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use super::tube::Tube;
-use crate::queue::Refusal;
+use crate::queue::QueueRefusal;
 
 /// Longest line of a reply: `USING` and a tube's name of 200 bytes.
 const LONGEST_LINE: usize = 256;
@@ -197,7 +197,7 @@ impl Verb {
 
 impl Reply {
     /// The refusal that a general error is; `None` for other replies.
-    pub(super) fn error(&self) -> Option<Refusal> {
+    pub(super) fn error(&self) -> Option<QueueRefusal> {
         let said = match self {
             Self::OutOfMemory => "OUT_OF_MEMORY",
             Self::InternalError => "INTERNAL_ERROR",
@@ -205,7 +205,7 @@ impl Reply {
             Self::UnknownCommand => "UNKNOWN_COMMAND",
             _ => return None,
         };
-        Some(Refusal::Said(said))
+        Some(QueueRefusal::Said(said))
     }
 
     /// Reads the reply that the bytes begin with, and its length; `None` if it is not all there.

@@ -207,5 +207,5 @@ impl Holders {
 pub(super) struct Reserved {
     pub(super) taken: Vec<HeldJob>,
     /// Why there are not more, if the server refused.
-    pub(super) problem: Option<crate::queue::Refusal>,
+    pub(super) problem: Option<crate::queue::QueueRefusal>,
 }

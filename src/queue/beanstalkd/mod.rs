@@ -27,7 +27,7 @@ use tokio::sync::watch;
 
 use super::{
     Abilities, Ability, Answer, CallListener, Due, Error, Fate, Held, Once, Place, PopRequest,
-    Popped, Push, PushListener, PushedOnce, Queue, QueueName, Refusal, ReservedJob, Settled,
+    Popped, Push, PushListener, PushedOnce, Queue, QueueName, QueueRefusal, ReservedJob, Settled,
     Settlement, Sizes, Unsettled,
 };
 use crate::connection::LockPlace;
@@ -109,7 +109,7 @@ impl BeanstalkdQueue {
     }
 
     /// The tube that holds the jobs of a queue.
-    fn tube(&self, queue: &QueueName) -> Result<Tube, Refusal> {
+    fn tube(&self, queue: &QueueName) -> Result<Tube, QueueRefusal> {
         let forwarded = self.options.forwards.get(queue).unwrap_or(queue);
         Tube::new(forwarded.as_str())
     }
@@ -144,7 +144,7 @@ fn failed(
 }
 
 /// Makes an error of a refusal.
-fn refused(queue: &QueueName) -> impl FnOnce(Refusal) -> Error {
+fn refused(queue: &QueueName) -> impl FnOnce(QueueRefusal) -> Error {
     let queue = queue.clone();
     move |source| Error::Refused { queue, source }
 }
@@ -250,7 +250,7 @@ impl Queue for BeanstalkdQueue {
     }
 
     fn clear<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, u64> {
-        let refusal = Refusal::Unsupported("clear a tube");
+        let refusal = QueueRefusal::Unsupported("clear a tube");
         Box::pin(std::future::ready(Err(refused(queue)(refusal))))
     }
 

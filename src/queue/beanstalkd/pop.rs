@@ -13,7 +13,7 @@ use super::ticket::Ticket;
 use super::tube::Tube;
 use super::wanted::Wanted;
 use super::{BeanstalkdQueue, MOST_AT_ONCE, failed, refused};
-use crate::queue::{Delivery, Error, PopRequest, Popped, QueueName, Refusal, ReservedJob};
+use crate::queue::{Delivery, Error, PopRequest, Popped, QueueName, QueueRefusal, ReservedJob};
 use crate::time::UnixSeconds;
 
 /// Longest wait in one command.
@@ -38,7 +38,7 @@ impl BeanstalkdQueue {
             return Ok(Popped::default());
         };
         if request.selection.is_some() {
-            let refusal = Refusal::Unsupported("take some jobs and leave the others");
+            let refusal = QueueRefusal::Unsupported("take some jobs and leave the others");
             return Err(refused(first)(refusal));
         }
         let mut queues = Vec::with_capacity(request.queues.len());
@@ -223,7 +223,7 @@ impl BeanstalkdQueue {
         &self,
         queues: &'a [QueueName],
         wanted: &Wanted,
-    ) -> Result<Vec<(&'a QueueName, Tube)>, Refusal> {
+    ) -> Result<Vec<(&'a QueueName, Tube)>, QueueRefusal> {
         let is_asked = |queue| {
             let asked = wanted.queues.as_ref();
             let has_room = !wanted.is_full && !wanted.is_over;

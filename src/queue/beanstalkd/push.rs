@@ -3,7 +3,7 @@
 use super::client::{Batch, Reply};
 use super::tube::Tube;
 use super::{BeanstalkdQueue, failed, refused};
-use crate::queue::{Error, Push, PushedOnce, QueueName, Refusal};
+use crate::queue::{Error, Push, PushedOnce, QueueName, QueueRefusal};
 use crate::time::{Clock, UnixSeconds};
 
 /// Most bytes of payloads that are sent before the answers to them are read.
@@ -71,7 +71,7 @@ impl BeanstalkdQueue {
         tube: &Tube,
         jobs: &[(&[u8], Option<UnixSeconds>)],
         replies: &[Reply],
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), QueueRefusal> {
         let mut result = Ok(());
         // The first reply is that to `use`.
         for ((payload, _), reply) in jobs.iter().zip(replies.iter().skip(1)) {
@@ -90,7 +90,7 @@ impl BeanstalkdQueue {
 
     pub(super) async fn push_all(&self, pushes: &[Push]) -> Result<PushedOnce, Error> {
         if let Some(push) = pushes.iter().find(|push| push.claim.is_some()) {
-            let refusal = Refusal::Unsupported("take a lock together with a push");
+            let refusal = QueueRefusal::Unsupported("take a lock together with a push");
             return Err(refused(&push.queue)(refusal));
         }
         for (number, same_queue) in pushes.chunk_by(|a, b| a.queue == b.queue).enumerate() {
@@ -105,18 +105,18 @@ impl BeanstalkdQueue {
 }
 
 /// Why a job is not in its tube, if it is not.
-fn not_put(tube: &Tube, size: usize, reply: &Reply) -> Option<Refusal> {
+fn not_put(tube: &Tube, size: usize, reply: &Reply) -> Option<QueueRefusal> {
     let tube = tube.as_str().to_owned();
     match reply {
         Reply::Inserted => None,
-        Reply::JobTooBig => Some(Refusal::TooBig { tube, size }),
-        Reply::Draining => Some(Refusal::Draining { tube, size }),
-        Reply::OutOfMemory => Some(Refusal::OutOfMemory { tube, size }),
-        Reply::Buried => Some(Refusal::Buried { tube, size }),
+        Reply::JobTooBig => Some(QueueRefusal::TooBig { tube, size }),
+        Reply::Draining => Some(QueueRefusal::Draining { tube, size }),
+        Reply::OutOfMemory => Some(QueueRefusal::OutOfMemory { tube, size }),
+        Reply::Buried => Some(QueueRefusal::Buried { tube, size }),
         other => Some(
             other
                 .error()
-                .unwrap_or(Refusal::Said("something else than it should")),
+                .unwrap_or(QueueRefusal::Said("something else than it should")),
         ),
     }
 }

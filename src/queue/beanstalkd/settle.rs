@@ -8,7 +8,7 @@ use super::push::delay;
 use super::ticket::Ticket;
 use super::{BeanstalkdQueue, refused};
 use crate::queue::{
-    Effect, Error, Held, QueueName, Refusal, ReservedJob, Settled, Settlement, Unsettled,
+    Effect, Error, Held, QueueName, QueueRefusal, ReservedJob, Settled, Settlement, Unsettled,
 };
 use crate::time::UnixSeconds;
 
@@ -16,7 +16,7 @@ use crate::time::UnixSeconds;
 enum Way<'a> {
     Act(Act),
     Forward(&'a QueueName),
-    Refuse(Refusal),
+    Refuse(QueueRefusal),
 }
 
 fn way(settlement: &Settlement) -> Way<'_> {
@@ -33,7 +33,7 @@ fn way(settlement: &Settlement) -> Way<'_> {
         Settlement::Finish(effects) => match &effects[..] {
             [] => Way::Act(Act::Delete),
             [Effect::Quarantine] => Way::Act(Act::Bury),
-            _ => Way::Refuse(Refusal::Unsupported(
+            _ => Way::Refuse(QueueRefusal::Unsupported(
                 "apply the effects of a job's end together with its deletion",
             )),
         },
@@ -41,13 +41,13 @@ fn way(settlement: &Settlement) -> Way<'_> {
 }
 
 /// What an answer means.
-fn settled(outcome: &CommandResult, wanted: Act) -> Result<Settled, Refusal> {
+fn settled(outcome: &CommandResult, wanted: Act) -> Result<Settled, QueueRefusal> {
     let CommandResult::Reply(reply) = outcome else {
         return Ok(Settled::Gone);
     };
     match (reply, wanted) {
         (Reply::NotFound, _) => Ok(Settled::Gone),
-        (Reply::Buried, Act::Release(_)) => Err(Refusal::Said(
+        (Reply::Buried, Act::Release(_)) => Err(QueueRefusal::Said(
             "BURIED instead of releasing a job: it is out of memory, and no worker finds the job",
         )),
         (reply, _) => reply.error().map_or(Ok(Settled::Done), Err),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::queue::Refusal;
+use crate::queue::QueueRefusal;
 
 /// The name of a tube, which the server accepts and which cannot end a line.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,7 +15,7 @@ impl Tube {
     /// # Errors
     ///
     /// The server would refuse the name.
-    pub(super) fn new(name: &str) -> Result<Self, Refusal> {
+    pub(super) fn new(name: &str) -> Result<Self, QueueRefusal> {
         let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-+/;.$_()".contains(&byte);
         let problem = if name.is_empty() {
             "it is empty"
@@ -28,7 +28,7 @@ impl Tube {
         } else {
             return Ok(Self(name.into()));
         };
-        Err(Refusal::TubeName {
+        Err(QueueRefusal::TubeName {
             name: name.chars().take(Self::LONGEST).collect(),
             problem,
         })

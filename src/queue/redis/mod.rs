@@ -15,7 +15,7 @@ use redis::{FromRedisValue, Script};
 use super::{
     Abilities, Ability, Answer, CallListener, ConnectionName, Due, Effect, Error, Fate, Held, Keys,
     Ledger, Once, Place, PopRequest, Popped, Push, PushListener, PushedOnce, Queue, QueueName,
-    Refusal, ReservedJob, Settled, Settlement, Sizes, Tagging, Unsettled,
+    QueueRefusal, ReservedJob, Settled, Settlement, Sizes, Tagging, Unsettled,
 };
 use crate::connection::{Arg, LockPlace, Redis};
 use crate::time::UnixSeconds;
@@ -246,7 +246,7 @@ impl RedisQueue {
         if !self.keys.is_usable(queue) && !self.keys.is_one_slot(keys) {
             return Err(Error::Refused {
                 queue: queue.clone(),
-                source: Refusal::Slots(queue.clone()),
+                source: QueueRefusal::Slots(queue.clone()),
             });
         }
         self.redis

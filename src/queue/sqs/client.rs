@@ -23,7 +23,7 @@ use tokio::sync::OnceCell;
 use super::address::Url;
 use super::options::SqsOptions;
 use crate::connection::Error as ConnectionError;
-use crate::queue::{Error, QueueName, Refusal};
+use crate::queue::{Error, QueueName, QueueRefusal};
 
 /// Most messages of one request.
 pub(super) const AT_ONCE: usize = 10;
@@ -112,7 +112,7 @@ impl Client {
     async fn of(&self, url: &Url, queue: &QueueName) -> Result<Sdk, Error> {
         let refused = || Error::Refused {
             queue: queue.clone(),
-            source: Refusal::QueueUrl {
+            source: QueueRefusal::QueueUrl {
                 url: url.as_str().to_owned(),
             },
         };
@@ -327,7 +327,7 @@ impl Problem {
         match self {
             Self::Refused { code, message } => Error::Refused {
                 queue: queue.clone(),
-                source: Refusal::Sqs {
+                source: QueueRefusal::Sqs {
                     call,
                     code,
                     message,

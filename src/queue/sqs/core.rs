@@ -12,7 +12,7 @@ use super::address::Url;
 use super::client::{AT_ONCE, Client, Message};
 use super::leases::{Lease, Leases, Moment, Renewing};
 use super::options::{SqsOptions, StoreProblem};
-use crate::queue::{Delivery, Error, Held, QueueName, Refusal, ReservedJob};
+use crate::queue::{Delivery, Error, Held, QueueName, QueueRefusal, ReservedJob};
 use crate::time::Clock;
 
 /// No reservation is shorter, whatever the queue says: it is renewed every ten seconds.
@@ -308,7 +308,7 @@ pub(super) fn refused(
 ) -> Error {
     Error::Refused {
         queue: queue.clone(),
-        source: Refusal::Sqs {
+        source: QueueRefusal::Sqs {
             call,
             code,
             message,

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 
 use super::client::AT_ONCE;
 use super::queue::{MOST_AT_ONCE, SqsQueue};
-use crate::queue::{Error, PopRequest, Popped, QueueName, Refusal, ReservedJob};
+use crate::queue::{Error, PopRequest, Popped, QueueName, QueueRefusal, ReservedJob};
 
 /// The server looks at all its parts only for a receipt that waits.
 const THOROUGH: Duration = Duration::from_secs(1);
@@ -19,7 +19,7 @@ impl SqsQueue {
         if request.selection.is_some() {
             return Err(Error::Refused {
                 queue: first.clone(),
-                source: Refusal::Unsupported("take some jobs and leave the others"),
+                source: QueueRefusal::Unsupported("take some jobs and leave the others"),
             });
         }
         let most = request.max.min(MOST_AT_ONCE).get();

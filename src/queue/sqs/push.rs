@@ -8,7 +8,7 @@ use super::client::{AT_ONCE, MOST_BYTES, Outgoing};
 use super::core::{OVERFLOW, refused};
 use super::queue::SqsQueue;
 use crate::payload::{Command, Payload};
-use crate::queue::{Error, Push, PushedOnce, QueueName, Refusal};
+use crate::queue::{Error, Push, PushedOnce, QueueName, QueueRefusal};
 use crate::time::{Clock, UnixSeconds};
 
 /// The longest delay of a message.
@@ -40,9 +40,9 @@ impl SqsQueue {
             let delay = due.map_or(Duration::ZERO, |due| Clock::System.until_whole(due));
             let is_delayed = !delay.is_zero() && !url.is_fifo();
             if is_delayed && delay > LONGEST_DELAY {
-                return Err(refuse(Refusal::Delay { delay }));
+                return Err(refuse(QueueRefusal::Delay { delay }));
             }
-            let text = std::str::from_utf8(payload).map_err(|_| refuse(Refusal::NotText))?;
+            let text = std::str::from_utf8(payload).map_err(|_| refuse(QueueRefusal::NotText))?;
             let group = group.map(str::to_owned).or_else(|| group_of(payload));
             let fifo = url.is_fifo();
             let identity = match once {
@@ -114,7 +114,7 @@ impl SqsQueue {
         if let Some(push) = pushes.iter().find(|push| push.claim.is_some()) {
             return Err(Error::Refused {
                 queue: push.queue.clone(),
-                source: Refusal::Unsupported("take a lock together with a push"),
+                source: QueueRefusal::Unsupported("take a lock together with a push"),
             });
         }
         for (number, same_queue) in pushes.chunk_by(|a, b| a.queue == b.queue).enumerate() {

@@ -11,7 +11,7 @@ use super::polls::Polls;
 use crate::connection::LockPlace;
 use crate::queue::{
     Abilities, Ability, Answer, CallListener, Due, Error, Fate, Held, Once, Place, PopRequest,
-    Popped, Push, PushListener, PushedOnce, Queue, QueueName, Refusal, ReservedJob, Settled,
+    Popped, Push, PushListener, PushedOnce, Queue, QueueName, QueueRefusal, ReservedJob, Settled,
     Settlement, Sizes, Unsettled,
 };
 use crate::time::UnixSeconds;
@@ -91,7 +91,7 @@ impl SqsQueue {
 fn unsupported<'a, T: Send + 'a>(queue: &QueueName, what: &'static str) -> Answer<'a, T> {
     let error = Error::Refused {
         queue: queue.clone(),
-        source: Refusal::Unsupported(what),
+        source: QueueRefusal::Unsupported(what),
     };
     Box::pin(std::future::ready(Err(error)))
 }

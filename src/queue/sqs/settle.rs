@@ -13,7 +13,7 @@ use super::leases::{LONGEST, Lease};
 use super::options::Overflow;
 use super::queue::SqsQueue;
 use crate::queue::{
-    Effect, Error, QueueName, Refusal, ReservedJob, Settled, Settlement, Unsettled,
+    Effect, Error, QueueName, QueueRefusal, ReservedJob, Settled, Settlement, Unsettled,
 };
 use crate::time::{Clock, UnixSeconds};
 
@@ -22,7 +22,7 @@ enum Way<'a> {
     Delete,
     Hide(Duration),
     Forward(&'a QueueName),
-    Refuse(Refusal),
+    Refuse(QueueRefusal),
 }
 
 fn way<'a>(settlement: &'a Settlement, lease: &Lease) -> Way<'a> {
@@ -50,7 +50,7 @@ fn way<'a>(settlement: &'a Settlement, lease: &Lease) -> Way<'a> {
         Settlement::Finish(effects) => match &effects[..] {
             [] => Way::Delete,
             [Effect::Quarantine] => Way::Hide(lease.longest()),
-            _ => Way::Refuse(Refusal::Unsupported(
+            _ => Way::Refuse(QueueRefusal::Unsupported(
                 "apply the effects of a job's end together with its deletion",
             )),
         },

@@ -4,7 +4,9 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use artisand::queue::{Held, Place, PopRequest, Queue as _, Refusal, Settled, Settlement, Sizes};
+use artisand::queue::{
+    Held, Place, PopRequest, Queue as _, QueueRefusal, Settled, Settlement, Sizes,
+};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
@@ -296,7 +298,7 @@ async fn a_server_that_talks_nonsense_is_an_error() {
     let error = queue.push(&name("q"), &[payload(1)]).await.unwrap_err();
     assert!(matches!(
         refusal(&error),
-        Refusal::OutOfMemory { .. } | Refusal::Said(_)
+        QueueRefusal::OutOfMemory { .. } | QueueRefusal::Said(_)
     ));
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use artisand::connection::LockPlace;
 use artisand::queue::{
     Ability, BeanstalkdOptions, BeanstalkdQueue, Effect, Error, Fate, Heads, Held, Ledger, Once,
-    Place, PopRequest, Popped, Push, PushedOnce, Queue, QueueName, Refusal, ReservedJob, Selection,
-    Settled, Settlement, Sizes, Spool,
+    Place, PopRequest, Popped, Push, PushedOnce, Queue, QueueName, QueueRefusal, ReservedJob,
+    Selection, Settled, Settlement, Sizes, Spool,
 };
 use artisand::time::{Clock, UnixSeconds};
 use tokio::time::{Instant, sleep};
@@ -368,7 +368,7 @@ async fn any_bytes_come_back_as_they_were_pushed() {
     assert!(came == payloads);
 }
 
-fn refusal(error: &Error) -> &Refusal {
+fn refusal(error: &Error) -> &QueueRefusal {
     match error {
         Error::Refused { source, .. } => source,
         other => panic!("{other:?}"),
@@ -395,7 +395,7 @@ async fn what_the_server_does_not_take_is_said_with_tube_and_size() {
     server.drain();
     let error = queue.push(&name("q"), &[payload(3)]).await.unwrap_err();
     assert!(
-        matches!(refusal(&error), Refusal::Draining { tube, size } if tube == "q" && *size == payload(3).len())
+        matches!(refusal(&error), QueueRefusal::Draining { tube, size } if tube == "q" && *size == payload(3).len())
     );
     assert!(!error.is_wrong_kind());
     // It gives the jobs that it has.
@@ -418,7 +418,7 @@ async fn names_that_cannot_be_tubes_send_nothing() {
         let text = name(text);
         let error = queue.push(&text, &[payload(1)]).await.unwrap_err();
         assert!(
-            matches!(refusal(&error), Refusal::TubeName { .. }),
+            matches!(refusal(&error), QueueRefusal::TubeName { .. }),
             "{error:?}"
         );
         let queues = [name("q"), text.clone()];

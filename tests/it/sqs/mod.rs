@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use artisand::connection::LockPlace;
 use artisand::queue::{
-    Ability, Error, Held, Ledger, Once, PopRequest, Push, PushedOnce, Queue, QueueName, Refusal,
-    ReservedJob, Settled, Settlement, Sizes, SqsKey, SqsOptions, SqsQueue,
+    Ability, Error, Held, Ledger, Once, PopRequest, Push, PushedOnce, Queue, QueueName,
+    QueueRefusal, ReservedJob, Settled, Settlement, Sizes, SqsKey, SqsOptions, SqsQueue,
 };
 use artisand::time::{Clock, UnixSeconds};
 use serde_json::json;
@@ -85,7 +85,7 @@ async fn settle_all(
     queue.settle(&rows).await.unwrap()
 }
 
-fn refusal(error: &Error) -> &Refusal {
+fn refusal(error: &Error) -> &QueueRefusal {
     match error {
         Error::Refused { source, .. } => source,
         other => panic!("{other:?}"),
@@ -372,7 +372,7 @@ async fn what_the_server_never_does_is_refused_by_name() {
     queue.later(&q, in_seconds(800), &payload(1)).await.unwrap();
     assert_eq!(sizes(&queue, "q").await.delayed, 1);
     let error = queue.push(&q, &[vec![0xff]]).await.unwrap_err();
-    assert!(matches!(refusal(&error), Refusal::NotText));
+    assert!(matches!(refusal(&error), QueueRefusal::NotText));
     let error = queue
         .look(&q, artisand::queue::Place::Pending, 0, 1)
         .await
