@@ -14,8 +14,8 @@ use super::subject::{
     Answers, NO_ANSWERS, Result, Subject, is_method, is_true, missing, unknown_class,
 };
 use crate::payload::{
-    Delay, DelayError, Envelope, Kind, NewData, NewPayload, Scalar, UNIQUE_BROADCAST_EVENT, Version,
-    VersionError, Waits, random_uuid,
+    Delay, DelayError, Envelope, Kind, NewData, NewPayload, Scalar, UNIQUE_BROADCAST_EVENT,
+    Version, VersionError, Waits, random_uuid,
 };
 use crate::php::json::Graph;
 use crate::php::{ClassName, Object, Value, Visibility};

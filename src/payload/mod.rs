@@ -60,8 +60,8 @@ pub use pattern::{Pattern, TargetPattern};
 pub use pattern::{PatternError, TargetPatternError};
 #[cfg(any(feature = "cli", feature = "internals"))]
 pub use retry::for_retry;
-pub(crate) use target::{UNIQUE_BROADCAST_EVENT, parts_of_string_job, subject_of};
 pub use target::{Kind, Target};
+pub(crate) use target::{UNIQUE_BROADCAST_EVENT, parts_of_string_job, subject_of};
 pub use trace::{SpanIds, Trace, TraceContext};
 pub use version::Version;
 pub use version::VersionError;

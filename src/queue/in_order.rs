@@ -277,12 +277,8 @@ impl InOrder {
         // These were noted before, and are only deleted: another worker may have deleted the job, and the note with it.
         let mut noted: std::collections::HashMap<_, _> = {
             let undeleted = self.undeleted();
-            let before = ends
-                .iter()
-                .filter(|end| undeleted.contains(&end.id));
-            before
-                .map(|end| (end.index, end.id.clone()))
-                .collect()
+            let before = ends.iter().filter(|end| undeleted.contains(&end.id));
+            before.map(|end| (end.index, end.id.clone())).collect()
         };
         let new: Vec<_> = (ends.iter())
             .filter(|end| !noted.contains_key(&end.index))

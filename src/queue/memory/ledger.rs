@@ -10,13 +10,7 @@ use crate::queue::{Answer, Effect, Ledger, QueueName, Spool};
 use crate::time::UnixSeconds;
 
 impl MemoryQueue {
-    fn ack_now(
-        &self,
-        spool: Spool,
-        owner: &str,
-        records: &[Vec<u8>],
-        effects: &[Effect],
-    ) -> u64 {
+    fn ack_now(&self, spool: Spool, owner: &str, records: &[Vec<u8>], effects: &[Effect]) -> u64 {
         let mut state = self.state();
         if state.leaseholder(spool) != Some(owner) {
             return 0;

@@ -47,7 +47,8 @@ impl Attempt {
                     text: exception,
                     is_logged: logged,
                 };
-                self.handle_failure(fate, info, run, course, deadlines).await;
+                self.handle_failure(fate, info, run, course, deadlines)
+                    .await;
             }
             Some(PoolMessage::Exception { class, message }) => {
                 course.thrown = Some(FailureText::new(class, message));
