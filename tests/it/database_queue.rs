@@ -23,29 +23,21 @@ use crate::harness::stores::Kind;
 /// Makes a test per kind of database of a function that takes the kind.
 macro_rules! on_every_database {
     ($($scenario:ident)*) => {
-        $(mod $scenario {
+        $(on_databases! { $scenario: sqlite Sqlite mariadb MariaDb mysql MySql postgres Postgres })*
+    };
+}
+
+/// The same on some kinds of databases.
+macro_rules! on_databases {
+    ($scenario:ident: $($name:ident $kind:ident)*) => {
+        mod $scenario {
             use crate::harness::stores::Kind;
 
-            #[tokio::test(flavor = "multi_thread")]
-            async fn sqlite() {
-                super::$scenario(Kind::Sqlite).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread")]
-            async fn mariadb() {
-                super::$scenario(Kind::MariaDb).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread")]
-            async fn mysql() {
-                super::$scenario(Kind::MySql).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread")]
-            async fn postgres() {
-                super::$scenario(Kind::Postgres).await;
-            }
-        })*
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                super::$scenario(Kind::$kind).await;
+            })*
+        }
     };
 }
 
@@ -55,9 +47,11 @@ on_every_database! {
     attempts_end_where_the_column_does
     a_job_that_fails_becomes_a_row_in_the_step_that_ends_it
     what_another_transaction_holds_is_passed_by_or_waited_for
-    a_settlement_under_way_delays_no_renewal
     pushes_are_told_once_they_are_made
 }
+
+// A transaction locks the whole file of SQLite: there, a settlement under way delays everything.
+on_databases! { a_settlement_under_way_delays_no_renewal: mariadb MariaDb mysql MySql postgres Postgres }
 
 fn name(text: &str) -> QueueName {
     text.into()
@@ -343,10 +337,6 @@ async fn what_another_transaction_holds_is_passed_by_or_waited_for(kind: Kind) {
 
 /// As while a handler blocks the thread that settles, in the middle of a transaction.
 async fn a_settlement_under_way_delays_no_renewal(kind: Kind) {
-    if kind == Kind::Sqlite {
-        // A transaction locks the whole file, so that no worker can take a job meanwhile.
-        return;
-    }
     let table = JobsTable::create(kind).await;
     let queue = Arc::new(table.queue(Clock::System));
     let payloads: Vec<_> = (1..=4).map(payload).collect();
