@@ -1235,10 +1235,10 @@ fn records_are_written_only_if_they_are_wanted() {
     assert!(output.contains("from 0 to 1"), "{output}");
 }
 
-/// Beside real Horizon, if there is a checkout of it; CI has none.
+/// Beside real Horizon, whose checkout `HORIZON_SOURCE` names. CI has none: there this says that it compared nothing.
 #[test]
 #[ignore = "needs php and the Laravel roots (make test)"]
-fn real_horizon_shows_what_it_shows_of_its_own_workers() {
+fn real_horizon_shows_what_it_shows_of_its_own_workers_if_there_is_a_checkout() {
     let Some(source) = std::env::var_os("HORIZON_SOURCE") else {
         say(
             "NOT compared with real Horizon, only with recordings: HORIZON_SOURCE names no checkout",

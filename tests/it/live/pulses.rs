@@ -67,10 +67,10 @@ fn work(command: Command) -> ManagedChild {
     worker
 }
 
-/// Beside real Pulse, if there is a checkout of it; CI has none.
+/// Beside real Pulse, whose checkout `PULSE_SOURCE` names. CI has none: there this says that it compared nothing.
 #[test]
 #[ignore = "needs php and the Laravel roots (make test)"]
-fn real_pulse_counts_the_jobs_of_handlers_once() {
+fn real_pulse_counts_the_jobs_of_handlers_once_if_there_is_a_checkout() {
     let Some(source) = std::env::var_os("PULSE_SOURCE") else {
         say("NOT run beside real Pulse: PULSE_SOURCE names no checkout");
         return;
