@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::contract::{Subject, at, ids, name, payload, pop, settle, sizes};
 use crate::harness::beanstalkd::Beanstalkd;
+use crate::harness::process::until;
 
 mod clauses;
 mod ends;
@@ -78,6 +79,13 @@ async fn take_soon(queue: &BeanstalkdQueue, of: &str) -> ReservedJob {
         let wait = queue.wait_for_push(&queues, Duration::from_secs(10));
         wait.await.unwrap();
     }
+}
+
+/// Waits until the server knows of this many connections that wait for a job.
+async fn connections_wait(server: &Beanstalkd, count: u32) {
+    let line = format!("\ncurrent-waiting: {count}\n");
+    let has = async || server.query("stats").contains(&line);
+    until("as many connections wait", PATIENCE, has).await;
 }
 
 async fn push(queue: &BeanstalkdQueue, to: &str, numbers: &[u32]) {

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use artisand::queue::{BeanstalkdQueue, Queue as _, QueueName, Settled, Settlement, Sizes};
-use tokio::time::{Instant, sleep};
 
-use super::{PATIENCE, in_seconds, pending, push, queue_of, take, take_one};
+use super::{connections_wait, in_seconds, pending, push, queue_of, take, take_one};
 use crate::contract::{ids, name, payload, pop, settle, sizes};
 use crate::harness::beanstalkd::Beanstalkd;
 
@@ -13,15 +12,6 @@ async fn wait(queue: &BeanstalkdQueue, queues: &[&str], seconds: u64) -> Option<
     let queues: Vec<QueueName> = queues.iter().map(|queue| name(queue)).collect();
     let timeout = Duration::from_secs(seconds);
     queue.wait_for_push(&queues, timeout).await.unwrap()
-}
-
-/// Until the server knows of no connection that waits for a job.
-async fn no_wait_is_left(server: &Beanstalkd) {
-    let deadline = Instant::now() + PATIENCE;
-    while !server.query("stats").contains("\ncurrent-waiting: 0\n") {
-        assert!(Instant::now() < deadline);
-        sleep(Duration::from_millis(10)).await;
-    }
 }
 
 #[tokio::test]
@@ -71,14 +61,14 @@ async fn a_worker_that_is_full_or_pauses_a_queue_takes_no_job_by_waiting() {
     settle(&queue, &take_one(&queue, "q").await, Settlement::Delete).await;
     assert!(take(&queue, "q", 1).await.is_empty());
     let waiting = async {
-        let waited = wait(&queue, &["q"], 3).await;
+        let waited = wait(&queue, &["q"], 5).await;
         (waited, sizes(&queue, "p").await)
     };
     let full = async {
-        sleep(Duration::from_millis(200)).await;
+        connections_wait(&server, 1).await;
         push(&queue, "p", &[3, 4]).await;
         assert_eq!(take(&queue, "p", 1).await.len(), 1);
-        no_wait_is_left(&server).await;
+        connections_wait(&server, 0).await;
         push(&queue, "q", &[5]).await;
     };
     let ((waited, _), ()) = tokio::join!(waiting, full);
@@ -92,7 +82,7 @@ async fn a_wait_that_was_given_up_takes_nothing() {
     let queue = queue_of(&server, 90);
     let dropped = tokio::time::timeout(Duration::from_millis(300), wait(&queue, &["q"], 10)).await;
     assert!(dropped.is_err());
-    no_wait_is_left(&server).await;
+    connections_wait(&server, 0).await;
     push(&queue, "q", &[1]).await;
     assert_eq!(sizes(&queue, "q").await, pending(1));
     assert_eq!(take_one(&queue, "q").await.attempts, 1);
@@ -126,11 +116,9 @@ async fn a_wait_ends_with_the_worker() {
     let queue = queue_of(&server, 90);
     assert!(take(&queue, "q", 1).await.is_empty());
     let ending = async {
-        while !server.query("stats").contains("\ncurrent-waiting: 1\n") {
-            sleep(Duration::from_millis(10)).await;
-        }
+        connections_wait(&server, 1).await;
         assert!(!queue.end_waits().await.unwrap());
-        no_wait_is_left(&server).await;
+        connections_wait(&server, 0).await;
         push(&queue, "q", &[1]).await;
     };
     let (waited, ()) = tokio::join!(wait(&queue, &["q"], 10), ending);

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::Notify;
 
-use super::{PATIENCE, in_seconds, queue_of, take_one};
+use super::{PATIENCE, connections_wait, in_seconds, queue_of, take_one};
 use crate::contract::{name, sizes};
 use crate::follow::file_stores;
 use crate::harness::beanstalkd::Beanstalkd;
@@ -193,17 +193,12 @@ async fn a_job_that_is_pushed_during_a_stop_is_left_to_other_workers() {
     let control = Control::new();
     let ledger = Arc::new(MemoryQueue::new(None));
     let worker = Worker::with_ledger(queue, ledger, router(handler), options);
-    let waits = async |count: u32| {
-        let line = format!("\ncurrent-waiting: {count}\n");
-        let has = async || server.query("stats").contains(&line);
-        until("as many connections wait", PATIENCE, has).await;
-    };
     let looker = queue_of(&server, 90);
     let stopping = async {
         have_begun(&ran, 1).await;
-        waits(1).await;
+        connections_wait(&server, 1).await;
         control.quit();
-        waits(0).await;
+        connections_wait(&server, 0).await;
         looker.push(&q, &[job(2)]).await.unwrap();
         goes_on.notify_one();
     };
