@@ -14,6 +14,7 @@ use artisand::time::{Clock, UnixSeconds};
 
 use crate::harness::cluster::Cluster;
 use crate::harness::jobs_table::JobsTable;
+use crate::harness::process::until;
 use crate::harness::redis::RedisServer;
 use crate::harness::stores::Kind;
 
@@ -1251,8 +1252,12 @@ async fn a_lost_reply_is_told_from_a_server_that_is_away() {
     let rows = [(job, Settlement::PutBack)];
     server.query::<()>(&[b"CLIENT", b"PAUSE", b"60000", b"WRITE"]);
     let cut = async {
-        // A command that the server has taken and does not carry out has no event.
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        // The server has taken the command, and does not carry it out.
+        let waits = async || {
+            let clients: String = server.query(&[b"CLIENT", b"LIST"]);
+            clients.contains(" flags=b ")
+        };
+        until("it waits", Duration::from_secs(60), waits).await;
         server.query::<i64>(&[b"CLIENT", b"KILL", b"TYPE", b"normal", b"SKIPME", b"yes"])
     };
     let (settled, _) = tokio::join!(queue.settle(&rows), cut);
