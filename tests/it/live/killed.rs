@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::harness::journal::since;
 use crate::harness::laravel::Laravel;
-use crate::harness::process::{INTEROP_MAPPINGS, Workplace};
+use crate::harness::process::{INTEROP_MAPPINGS, ManagedChild, Workplace, eventually};
 use crate::harness::redis::RedisServer;
 
 const SOON: Duration = Duration::from_secs(90);
@@ -45,9 +46,9 @@ fn sizes(redis: &RedisServer, laravel: &Laravel) -> (usize, usize, usize) {
     )
 }
 
-fn await_runs(redis: &RedisServer, runs: usize) {
-    redis.eventually("the runs are in the journal", SOON, || {
-        (redis.length("interop:journal") >= runs).then_some(())
+fn await_lines(redis: &RedisServer, lines: usize) {
+    redis.eventually("the lines are in the journal", SOON, || {
+        (redis.length("interop:journal") >= lines).then_some(())
     });
 }
 
@@ -59,7 +60,7 @@ fn jobs_of_a_killed_worker_go_to_another(version: u8) {
     dispatch(&laravel, JOBS, "sleep:30,ok");
 
     let mut first = workplace.worker(&["--concurrency=8"]);
-    await_runs(&redis, JOBS);
+    await_lines(&redis, JOBS);
     assert_eq!(sizes(&redis, &laravel), (0, 0, JOBS), "{}", redis.state());
     first.signal(Signal::KILL);
     first.wait_timeout(SOON);
@@ -67,7 +68,7 @@ fn jobs_of_a_killed_worker_go_to_another(version: u8) {
     assert_eq!(sizes(&redis, &laravel), (0, 0, JOBS), "{}", redis.state());
 
     let mut second = workplace.worker(&["--concurrency=8"]);
-    await_runs(&redis, 2 * JOBS);
+    await_lines(&redis, 2 * JOBS);
     redis.eventually("the second runs are settled", SOON, || {
         (sizes(&redis, &laravel) == (0, 0, 0)).then_some(())
     });
@@ -92,7 +93,7 @@ fn jobs_of_a_stopped_worker_are_released_at_once(version: u8) {
     dispatch(&laravel, JOBS, "sleep:30,ok");
 
     let mut worker = workplace.worker(&["--concurrency=4", "--grace=1"]);
-    await_runs(&redis, JOBS);
+    await_lines(&redis, JOBS);
     let told = Instant::now();
     worker.signal(Signal::TERM);
     worker.succeeds_within(Duration::from_secs(8));
@@ -138,16 +139,22 @@ on_every_laravel!(jobs_of_a_stopped_worker_are_released_at_once);
 fn a_redis_that_was_restarted_gets_the_ends_of_jobs_it_had_begun(version: u8) {
     const JOBS: usize = 4;
     let mut redis = RedisServer::start_durable();
+    // Where handlers wait for the end of the other server, and tell their own end.
+    let handlers = RedisServer::start();
     let laravel = Laravel::new(version, &redis);
     let workplace = Workplace::new(&redis, &laravel.prefix, 90, INTEROP_MAPPINGS);
-    dispatch(&laravel, JOBS, "sleep:2");
+    dispatch(&laravel, JOBS, "await:go+note:end");
 
-    let mut worker = workplace.worker(&["--concurrency=4"]);
-    await_runs(&redis, JOBS);
-    // Away when the jobs end; the handlers themselves need it only at their start.
+    let mut command = workplace.worker_command(&["--concurrency=4"]);
+    command.env("REDIS_PORT", handlers.port().to_string());
+    let mut worker = ManagedChild::spawn(command);
+    await_lines(&handlers, JOBS);
     redis.stop();
-    // Nothing reports the end of such a handler: by now its two seconds are over.
-    std::thread::sleep(Duration::from_millis(2500));
+    handlers.query::<()>(&[b"SET", b"interop:go", b""]);
+    await_lines(&handlers, 2 * JOBS);
+    eventually("the worker says so", SOON, || {
+        worker.stderr().contains("Redis is away").then_some(())
+    });
     assert!(
         worker.is_running(),
         "ended without Redis: {}",
@@ -158,8 +165,11 @@ fn a_redis_that_was_restarted_gets_the_ends_of_jobs_it_had_begun(version: u8) {
     redis.eventually("the jobs are settled", SOON, || {
         (sizes(&redis, &laravel) == (0, 0, 0)).then_some(())
     });
-    for (id, runs) in journal(&redis) {
-        assert_eq!(runs, [(u64::from(worker.id()), 1)], "{id} was run again");
+    let lines = since(&handlers, 0);
+    assert_eq!(lines.len(), 2 * JOBS, "one was run again: {lines:?}");
+    let once = (worker.id(), Some(1));
+    for line in lines {
+        assert_eq!((line.pid, line.attempts), once, "{line:?}");
     }
     worker.signal(Signal::TERM);
     worker.succeeds_within(SOON);
