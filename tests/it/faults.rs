@@ -110,7 +110,8 @@ fn an_order_to_quit_is_obeyed_while_the_server_hangs() {
             is_taken.then_some(())
         });
         kill_process(pid, Signal::STOP).unwrap();
-        // Time is the subject: the worker goes on to its next calls, which the server does not answer.
+        // Time itself is the subject: within it the worker goes on to calls that get no answer, which a stopped server
+        // cannot report.
         std::thread::sleep(Duration::from_millis(500));
         let told = Instant::now();
         worker.signal(Signal::TERM);

@@ -22,7 +22,8 @@ async fn a_push_to_any_of_many_queues_wakes_a_waiting_worker() {
     let mut next = pushes.next();
     while let Some((number, pushed)) = next {
         let push = async {
-            // Time is the subject: the push comes while the worker waits, and no event tells that its waits have begun.
+            // Time itself is the subject: the push comes while the worker waits. The nodes tell how many clients wait,
+            // but not for which keys, and other tests wait on this cluster, too.
             tokio::time::sleep(Duration::from_millis(100)).await;
             producer.push(pushed, &[payload(number)]).await.unwrap();
         };

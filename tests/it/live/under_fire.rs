@@ -1034,7 +1034,8 @@ fn the_server_goes_away_while_php_runs(version: u8) {
     let is_written = poll(LONG, || (scene.queued() == 1).then_some(()));
     assert!(is_written.is_some(), "{}", scene.redis.state());
     scene.redis.stop();
-    // Time is the subject: both jobs end meanwhile, and nothing can be written about it.
+    // Time itself is the subject: a nap of two seconds and a timeout of two seconds pass while the server is away, and
+    // until it is back nobody can be told of that.
     std::thread::sleep(Duration::from_secs(4));
     scene.redis.restart();
     scene.renew_php();
@@ -1075,7 +1076,8 @@ fn what_follows_a_failure_waits_for_the_server(version: u8) {
     let mut worker = scene.worker(&[]);
     scene.wait_for("once", "run", &worker);
     scene.redis.stop();
-    // Time is the subject: the job throws meanwhile, and its timeout passes, which must not kill it.
+    // Time itself is the subject: the job's timeout of five seconds passes after it has thrown, while artisand cannot
+    // record that. The timeout must not kill it.
     std::thread::sleep(Duration::from_secs(5));
     scene.redis.restart();
     scene.renew_php();
@@ -1251,8 +1253,9 @@ fn members_with_a_time_limit_live_on_while_the_app_is_down(version: u8) {
     let scene = UnderFire::new(version, 2, "max_time = 30\n");
     let mut worker = scene.worker(&[]);
     scene.wait_for_ready(&worker, 2);
-    // Time is the subject: a process that has just checked does not check again for a while.
-    std::thread::sleep(Duration::from_millis(500));
+    // A process that has just said that it is ready would begin its job without another look at the app's state.
+    let members = scene.wait_for_size(&worker);
+    members.into_iter().for_each(wait_until_idle);
     scene.php().text(&["down"]);
     scene.doze(4);
     // Time is the subject: after three seconds without a job Laravel's loop runs, here at least once. A process that
