@@ -6,6 +6,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use super::ends_killed::sqlite;
 use crate::harness::journal;
 use crate::harness::process::{ManagedChild, poll};
 use crate::harness::scene::{Scene, in_scene, text};
@@ -245,39 +246,9 @@ fn a_large_batch_ends_as_in_php(version: u8, settings: &Settings) {
     assert_eq!(scene.own_keys(), [""; 0], "{}", scene.laravel.version);
 }
 
-mod a_large_batch_ends_as_in_php {
-    use super::{MariaDbServer, PostgresServer, a_large_batch_ends_as_in_php as scenario};
-
-    #[test]
-    #[ignore = "needs php and the Laravel roots (make test)"]
-    fn laravel_8_mariadb() {
-        scenario(8, &MariaDbServer::start().env().to_vec());
-    }
-
-    #[test]
-    #[ignore = "needs php and the Laravel roots (make test)"]
-    fn laravel_10_postgres() {
-        scenario(10, &PostgresServer::start().env().to_vec());
-    }
-
-    #[test]
-    #[ignore = "needs php and the Laravel roots (make test)"]
-    fn laravel_13_mariadb() {
-        scenario(13, &MariaDbServer::start().env().to_vec());
-    }
-
-    #[test]
-    #[ignore = "needs php and the Laravel roots (make test)"]
-    fn laravel_13_sqlite() {
-        let settings = [
-            ("DB_CONNECTION", "sqlite"),
-            ("DB_TRANSACTION_MODE", "IMMEDIATE"),
-        ];
-        scenario(
-            13,
-            &settings
-                .map(|(name, value)| (name, value.to_owned()))
-                .to_vec(),
-        );
-    }
+on_laravel! { a_large_batch_ends_as_in_php:
+    laravel_8_mariadb(8, &MariaDbServer::start().env().to_vec())
+    laravel_10_postgres(10, &PostgresServer::start().env().to_vec())
+    laravel_13_mariadb(13, &MariaDbServer::start().env().to_vec())
+    laravel_13_sqlite(13, &sqlite())
 }

@@ -478,27 +478,15 @@ fn with_queues(mut settings: Settings) -> Settings {
     settings
 }
 
-mod in_a_database_chains_go_on_after_kills {
-    use super::{MariaDbServer, PostgresServer, chains, sqlite, with_queues};
+fn in_a_database_chains_go_on_after_kills(version: u8, settings: Settings) {
+    chains(version, &with_queues(settings));
+}
 
-    #[test]
-    #[ignore = "needs php and the Laravel roots (make test)"]
-    fn laravel_8_postgres() {
-        chains(8, &with_queues(PostgresServer::start().env().to_vec()));
-    }
-
-    #[test]
-    #[ignore = "needs php and the Laravel roots (make test)"]
-    fn laravel_10_mariadb() {
-        chains(10, &with_queues(MariaDbServer::start().env().to_vec()));
-    }
-
-    /// Without its setting `transaction_mode`, which is new in Laravel 12, PHP's own worker gets lost in a busy file.
-    #[test]
-    #[ignore = "needs php and the Laravel roots (make test)"]
-    fn laravel_13_sqlite() {
-        chains(13, &with_queues(sqlite()));
-    }
+on_laravel! { in_a_database_chains_go_on_after_kills:
+    laravel_8_postgres(8, PostgresServer::start().env().to_vec())
+    laravel_10_mariadb(10, MariaDbServer::start().env().to_vec())
+    // Without its setting `transaction_mode`, which is new in Laravel 12, PHP's own worker gets lost in a busy file.
+    laravel_13_sqlite(13, sqlite())
 }
 
 mod on_a_cluster {
@@ -517,28 +505,14 @@ mod on_a_cluster {
     }
 }
 
-mod in_a_database_batches_count_after_kills {
-    use super::{
-        MariaDbServer, PostgresServer, batches_count_after_kills as scenario, sqlite, with_queues,
-    };
+fn in_a_database_batches_count_after_kills(version: u8, settings: Settings) {
+    batches_count_after_kills(version, &with_queues(settings));
+}
 
-    #[test]
-    #[ignore = "needs php and the Laravel roots (make test)"]
-    fn laravel_8_mariadb() {
-        scenario(8, &with_queues(MariaDbServer::start().env().to_vec()));
-    }
-
-    #[test]
-    #[ignore = "needs php and the Laravel roots (make test)"]
-    fn laravel_10_postgres() {
-        scenario(10, &with_queues(PostgresServer::start().env().to_vec()));
-    }
-
-    #[test]
-    #[ignore = "needs php and the Laravel roots (make test)"]
-    fn laravel_13_sqlite() {
-        scenario(13, &with_queues(sqlite()));
-    }
+on_laravel! { in_a_database_batches_count_after_kills:
+    laravel_8_mariadb(8, MariaDbServer::start().env().to_vec())
+    laravel_10_postgres(10, PostgresServer::start().env().to_vec())
+    laravel_13_sqlite(13, sqlite())
 }
 
 /// A batch that was dispatched.
@@ -709,29 +683,13 @@ mod elsewhere_batches_count_after_kills {
     }
 }
 
-mod batches_count_after_kills {
-    use super::{MariaDbServer, PostgresServer, batches_count_after_kills as scenario};
-
-    #[test]
-    #[ignore = "needs php and the Laravel roots (make test)"]
-    fn laravel_8_mariadb() {
-        scenario(8, &MariaDbServer::start().env().to_vec());
-    }
-
-    #[test]
-    #[ignore = "needs php and the Laravel roots (make test)"]
-    fn laravel_10_postgres() {
-        scenario(10, &PostgresServer::start().env().to_vec());
-    }
-
-    #[test]
-    #[ignore = "needs php and the Laravel roots (make test)"]
-    fn laravel_13_sqlite() {
-        scenario(13, &super::sqlite());
-    }
+on_laravel! { batches_count_after_kills:
+    laravel_8_mariadb(8, &MariaDbServer::start().env().to_vec())
+    laravel_10_postgres(10, &PostgresServer::start().env().to_vec())
+    laravel_13_sqlite(13, &sqlite())
 }
 
-fn sqlite() -> Settings {
+pub(super) fn sqlite() -> Settings {
     let settings = [
         ("DB_CONNECTION", "sqlite"),
         ("DB_TRANSACTION_MODE", "IMMEDIATE"),
@@ -765,28 +723,10 @@ fn workers_that_were_frozen_count_nothing_twice(version: u8, settings: &Settings
     scene.check_runs(|_| false);
 }
 
-mod workers_that_were_frozen_count_nothing_twice {
-    use super::{
-        MariaDbServer, PostgresServer, workers_that_were_frozen_count_nothing_twice as scenario,
-    };
-
-    #[test]
-    #[ignore = "needs php and the Laravel roots (make test)"]
-    fn laravel_8_mariadb() {
-        scenario(8, &MariaDbServer::start().env().to_vec());
-    }
-
-    #[test]
-    #[ignore = "needs php and the Laravel roots (make test)"]
-    fn laravel_10_postgres() {
-        scenario(10, &PostgresServer::start().env().to_vec());
-    }
-
-    #[test]
-    #[ignore = "needs php and the Laravel roots (make test)"]
-    fn laravel_13_sqlite() {
-        scenario(13, &super::sqlite());
-    }
+on_laravel! { workers_that_were_frozen_count_nothing_twice:
+    laravel_8_mariadb(8, &MariaDbServer::start().env().to_vec())
+    laravel_10_postgres(10, &PostgresServer::start().env().to_vec())
+    laravel_13_sqlite(13, &sqlite())
 }
 
 /// PHP is away meanwhile: its work waits.
@@ -846,24 +786,8 @@ impl Rampage {
     }
 }
 
-mod servers_that_come_and_go_lose_nothing {
-    use super::{MariaDbServer, PostgresServer, servers_that_come_and_go_lose_nothing as scenario};
-
-    #[test]
-    #[ignore = "needs php and the Laravel roots (make test)"]
-    fn laravel_8_mariadb() {
-        scenario(8, MariaDbServer::start());
-    }
-
-    #[test]
-    #[ignore = "needs php and the Laravel roots (make test)"]
-    fn laravel_10_postgres() {
-        scenario(10, PostgresServer::start());
-    }
-
-    #[test]
-    #[ignore = "needs php and the Laravel roots (make test)"]
-    fn laravel_13_mariadb() {
-        scenario(13, MariaDbServer::start());
-    }
+on_laravel! { servers_that_come_and_go_lose_nothing:
+    laravel_8_mariadb(8, MariaDbServer::start())
+    laravel_10_postgres(10, PostgresServer::start())
+    laravel_13_mariadb(13, MariaDbServer::start())
 }

@@ -117,35 +117,11 @@ fn a_store_that_is_killed_gets_every_failed_job_later<E: Engine>(
     worker.succeeds_within(SOON);
 }
 
-mod a_store_that_is_killed_gets_every_failed_job_later {
-    use super::{
-        MariaDbServer, PostgresServer,
-        a_store_that_is_killed_gets_every_failed_job_later as scenario,
-    };
-
-    #[test]
-    #[ignore = "needs php and the Laravel roots (make test)"]
-    fn laravel_8_mariadb() {
-        scenario(8, "database", MariaDbServer::start());
-    }
-
-    #[test]
-    #[ignore = "needs php and the Laravel roots (make test)"]
-    fn laravel_10_postgres() {
-        scenario(10, "database-uuids", PostgresServer::start());
-    }
-
-    #[test]
-    #[ignore = "needs php and the Laravel roots (make test)"]
-    fn laravel_13_mariadb() {
-        scenario(13, "database-uuids", MariaDbServer::start());
-    }
-
-    #[test]
-    #[ignore = "needs php and the Laravel roots (make test)"]
-    fn laravel_13_postgres() {
-        scenario(13, "database", PostgresServer::start());
-    }
+on_laravel! { a_store_that_is_killed_gets_every_failed_job_later:
+    laravel_8_mariadb(8, "database", MariaDbServer::start())
+    laravel_10_postgres(10, "database-uuids", PostgresServer::start())
+    laravel_13_mariadb(13, "database-uuids", MariaDbServer::start())
+    laravel_13_postgres(13, "database", PostgresServer::start())
 }
 
 fn workers_that_are_killed_leave_one_record_of_each_job(
@@ -210,33 +186,12 @@ fn workers_that_are_killed_leave_one_record_of_each_job(
     );
 }
 
-mod workers_that_are_killed_leave_one_record_of_each_job {
-    use super::{
-        MariaDbServer, PostgresServer,
-        workers_that_are_killed_leave_one_record_of_each_job as scenario,
-    };
+fn failed_in(driver: &str) -> [(&'static str, String); 1] {
+    [("QUEUE_FAILED_DRIVER", driver.to_owned())]
+}
 
-    fn with(driver: &str) -> [(&'static str, String); 1] {
-        [("QUEUE_FAILED_DRIVER", driver.to_owned())]
-    }
-
-    #[test]
-    #[ignore = "needs php and the Laravel roots (make test)"]
-    fn laravel_8_mariadb() {
-        let server = MariaDbServer::start();
-        scenario(8, &[&server.env()[..], &with("database")].concat());
-    }
-
-    #[test]
-    #[ignore = "needs php and the Laravel roots (make test)"]
-    fn laravel_10_sqlite() {
-        scenario(10, &with("database-uuids"));
-    }
-
-    #[test]
-    #[ignore = "needs php and the Laravel roots (make test)"]
-    fn laravel_13_postgres() {
-        let server = PostgresServer::start();
-        scenario(13, &[&server.env()[..], &with("database-uuids")].concat());
-    }
+on_laravel! { workers_that_are_killed_leave_one_record_of_each_job:
+    laravel_8_mariadb(8, &[&MariaDbServer::start().env()[..], &failed_in("database")].concat())
+    laravel_10_sqlite(10, &failed_in("database-uuids"))
+    laravel_13_postgres(13, &[&PostgresServer::start().env()[..], &failed_in("database-uuids")].concat())
 }

@@ -3,24 +3,21 @@
 /// Makes a test per Laravel version of a function that takes the version.
 macro_rules! on_every_laravel {
     ($scenario:ident) => {
+        on_laravel! { $scenario: laravel_8(8) laravel_10(10) laravel_13(13) }
+    };
+}
+
+/// Makes tests of a function: each has a name, and the arguments of its call.
+macro_rules! on_laravel {
+    ($scenario:ident: $($name:ident($($argument:expr),*))*) => {
         mod $scenario {
-            #[test]
-            #[ignore = "needs php and the Laravel roots (make test)"]
-            fn laravel_8() {
-                super::$scenario(8);
-            }
+            use super::*;
 
-            #[test]
+            $(#[test]
             #[ignore = "needs php and the Laravel roots (make test)"]
-            fn laravel_10() {
-                super::$scenario(10);
-            }
-
-            #[test]
-            #[ignore = "needs php and the Laravel roots (make test)"]
-            fn laravel_13() {
-                super::$scenario(13);
-            }
+            fn $name() {
+                $scenario($($argument),*);
+            })*
         }
     };
 }

@@ -196,21 +196,7 @@ fn maintenance_in_the_cache_is_heard(version: u8) {
     scene.stop(worker);
 }
 
-mod maintenance_in_the_cache_is_heard {
-    use super::maintenance_in_the_cache_is_heard as scenario;
-
-    #[test]
-    #[ignore = "needs php and the Laravel roots (make test)"]
-    fn laravel_10() {
-        scenario(10);
-    }
-
-    #[test]
-    #[ignore = "needs php and the Laravel roots (make test)"]
-    fn laravel_13() {
-        scenario(13);
-    }
-}
+on_laravel! { maintenance_in_the_cache_is_heard: laravel_10(10) laravel_13(13) }
 
 #[test]
 #[ignore = "needs php and the Laravel roots (make test)"]
