@@ -312,7 +312,6 @@ mod tests {
 
     use super::*;
     use crate::queue::{PopRequest, QueueName};
-    use crate::time::UnixSeconds;
     use crate::worker::event::Observer;
     use crate::worker::running::BETWEEN_MISSES;
     use crate::worker::test_support::{Fault, NOW, RETRY_AFTER, S, Server, Told, job};

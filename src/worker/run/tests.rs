@@ -54,23 +54,23 @@ async fn pops_that_fail_are_made_again_and_lose_no_job() {
 #[tokio::test(start_paused = true)]
 async fn a_job_whose_end_is_refused_keeps_no_other_from_the_only_slot() {
     let handler = does(|context| {
-        let is_first = context.uuid().is_some_and(|uuid| uuid.as_str() == "uuid-0");
-        if is_first {
-            Err("broken".into())
-        } else {
-            Ok(())
+        if context.uuid().is_some_and(|uuid| uuid.as_str() == "uuid-0") {
+            context.release(S(5));
         }
+        Ok(())
     });
-    let mut scene = Scene::new(handler).endless();
-    scene.options.stop.max_jobs = Some(4);
-    let server = Arc::clone(&scene.server);
+    let scene = Scene::new(handler).endless();
+    let (server, control) = (Arc::clone(&scene.server), scene.control.clone());
     server.push(&jobs(4)).await;
-    // Its failure cannot be recorded.
     server.refuses(|settlement| {
-        matches!(settlement, Settlement::Finish(_)).then_some(Fault::Refused)
+        matches!(settlement, Settlement::Release(_)).then_some(Fault::Refused)
     });
-    let (report, told) = scene.run().await;
-    assert_eq!(report.reason, StopReason::MaxJobs);
+    let stopping = async {
+        tokio::time::sleep(S(60)).await;
+        control.quit();
+    };
+    let ((report, told), ()) = tokio::join!(scene.run(), stopping);
+    assert_eq!(report.reason, StopReason::Interrupted);
     let done = told.iter().filter(|it| it.starts_with("JobProcessed"));
     assert_eq!(done.count(), 3, "{told:?}");
     let left = Sizes {
