@@ -225,7 +225,7 @@ impl Attempt {
                     }
                     let reported_at = Instant::now();
                     let over = self
-                        .handle_report(said, info, run, course, &mut deadlines)
+                        .on_report(said, info, run, course, &mut deadlines)
                         .await;
                     // PHP waits meanwhile: for as long as the server is away.
                     deadlines.excuse(reported_at.elapsed());

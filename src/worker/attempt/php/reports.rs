@@ -18,7 +18,7 @@ use crate::worker::attempt::php::judged::{Judged, log_judged};
 
 impl Attempt {
     /// Handles one report of PHP; returns how the attempt ended if it is over.
-    pub(super) async fn handle_report(
+    pub(super) async fn on_report(
         &self,
         said: Option<PoolMessage>,
         info: &Arc<JobInfo>,
@@ -28,7 +28,7 @@ impl Attempt {
     ) -> Option<RunEnd> {
         match said {
             Some(PoolMessage::Deleted { last }) => {
-                self.handle_deletion(last, info, run, course).await;
+                self.on_deletion(last, info, run, course).await;
             }
             // The last report counts; a failed job stays failed.
             Some(PoolMessage::Released { delay })
@@ -47,8 +47,7 @@ impl Attempt {
                     text: exception,
                     is_logged: logged,
                 };
-                self.handle_failure(fate, info, run, course, deadlines)
-                    .await;
+                self.on_failure(fate, info, run, course, deadlines).await;
             }
             Some(PoolMessage::Exception { class, message }) => {
                 course.thrown = Some(FailureText::new(class, message));
@@ -81,7 +80,7 @@ impl Attempt {
     }
 
     /// Settles a deleted job, and lets PHP continue if it waits for that.
-    async fn handle_deletion(
+    async fn on_deletion(
         &self,
         last: bool,
         info: &Arc<JobInfo>,
@@ -97,7 +96,7 @@ impl Attempt {
     }
 
     /// Settles a failed job, and lets PHP continue with what follows the failure.
-    async fn handle_failure(
+    async fn on_failure(
         &self,
         fate: PhpOutcome,
         info: &Arc<JobInfo>,
