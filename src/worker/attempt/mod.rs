@@ -34,10 +34,6 @@ use crate::worker::gauge::Held;
 use crate::worker::shadow::Shadow;
 use crate::worker::triaged::{BypassReason, Candidate, TriageResult, Triaged};
 
-/// How long what follows the end of a job may continue at the stop deadline: a `failed` hook, and in PHP also a batch or
-/// a chain. No other worker would do it again.
-const BEHIND_THE_END: Duration = Duration::from_secs(10);
-
 /// The executor that a job was popped for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Executor {
