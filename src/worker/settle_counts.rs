@@ -26,8 +26,6 @@ pub(crate) struct SettleCounts {
     are_given_up: AtomicBool,
     /// Groups of jobs that could not be settled, and are tried again.
     parked: Gauge,
-    /// The jobs of these groups.
-    parked_jobs: Gauge,
     changed: Notify,
     /// Notified, too, when jobs are settled, for attempts that wait for it.
     all_settled: Notify,
@@ -61,11 +59,9 @@ impl SettleCounts {
         self.note_settled(jobs);
     }
 
-    /// Counts a group of jobs that is tried again until the guards are dropped.
-    pub(super) fn park(&self, jobs: usize) -> (Held, Vec<Held>) {
-        let jobs = (0..jobs).map(|_| self.parked_jobs.hold()).collect();
-        self.changed.notify_one();
-        (self.parked.hold(), jobs)
+    /// Counts a group of jobs that is tried again until the guard is dropped.
+    pub(super) fn park(&self) -> Held {
+        self.parked.hold()
     }
 
     /// Whether no more jobs should begin, because too many could not be settled: their number would have no limit.
@@ -81,13 +77,6 @@ impl SettleCounts {
     /// Whether all jobs that have ended are settled.
     pub(super) fn are_settled(&self) -> bool {
         self.settled.load(Ordering::Relaxed) >= self.over.load(Ordering::Relaxed)
-    }
-
-    /// Whether all jobs that have ended are settled, except for those that could not be: one whose end the server never
-    /// takes must not keep all others from beginning.
-    pub(super) fn are_settled_or_parked(&self) -> bool {
-        let parked = self.parked_jobs.count() as u64;
-        self.settled.load(Ordering::Relaxed) + parked >= self.over.load(Ordering::Relaxed)
     }
 
     /// Waits until all jobs that have ended are settled; false as soon as some are given up.
@@ -162,22 +151,5 @@ mod tests {
         assert!(futures_util::poll!(settled.as_mut()).is_pending());
         settle_counts.note_given_up(1);
         assert!(!settled.await && settle_counts.are_settled());
-    }
-
-    #[test]
-    fn jobs_that_are_tried_again_keep_no_other_from_beginning() {
-        let settle_counts = SettleCounts::default();
-        settle_counts.note_ended();
-        settle_counts.note_ended();
-        let parked = settle_counts.park(2);
-        assert!(settle_counts.are_settled_or_parked() && !settle_counts.are_settled());
-        // Another one is on its way.
-        settle_counts.note_ended();
-        assert!(!settle_counts.are_settled_or_parked());
-        settle_counts.note_settled(1);
-        assert!(settle_counts.are_settled_or_parked());
-        settle_counts.note_settled(2);
-        drop(parked);
-        assert!(settle_counts.are_settled());
     }
 }

@@ -115,7 +115,7 @@ pub(super) async fn keep_settling(
         };
         for refused in refused {
             let settler = Arc::clone(&settler);
-            let counted = settler.settle_counts.park(refused.len());
+            let counted = settler.settle_counts.park();
             parked.spawn(async move {
                 let (_counted, jobs) = (counted, refused.len());
                 let settling = settler.settle_again(refused);

@@ -154,15 +154,9 @@ impl Run {
         });
     }
 
-    /// Whether jobs that were taken may begin: with one slot, the job before them has to be settled, unless the server
-    /// refuses that.
+    /// Whether jobs that were taken may begin: with one slot, the job before them has to be settled.
     fn may_start(&self) -> bool {
-        !self.is_sequential()
-            || self
-                .shared
-                .settlements
-                .settle_counts
-                .are_settled_or_parked()
+        !self.is_sequential() || self.shared.settlements.settle_counts.are_settled()
     }
 
     /// Whether a pop has to wait: until the last job is settled and reported, or until the server takes the ends of
@@ -170,7 +164,7 @@ impl Run {
     fn is_held_up(&self) -> bool {
         let settle_counts = &self.shared.settlements.settle_counts;
         let waits_for_last = self.is_sequential()
-            && !settle_counts.are_settled_or_parked()
+            && !settle_counts.are_settled()
             && (self.shared.observers.are_in_order() || self.pops_for_both());
         waits_for_last || settle_counts.are_too_many_parked()
     }

@@ -6,7 +6,7 @@ use super::*;
 use crate::cache::{Maintenance, keys};
 use crate::handler::{self, BoxError, JobContext};
 use crate::php::Value;
-use crate::queue::{Settlement, Sizes};
+use crate::queue::Sizes;
 use crate::routing::{Mapping, UnmappedPolicy};
 use crate::time::UnixSeconds;
 use crate::worker::event::{Looping, Observer};
@@ -49,35 +49,6 @@ async fn pops_that_fail_are_made_again_and_lose_no_job() {
         2
     );
     assert_eq!(server.sizes().await, pending(0));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_job_whose_end_is_refused_keeps_no_other_from_the_only_slot() {
-    let handler = does(|context| {
-        if context.uuid().is_some_and(|uuid| uuid.as_str() == "uuid-0") {
-            context.release(S(5));
-        }
-        Ok(())
-    });
-    let scene = Scene::new(handler).endless();
-    let (server, control) = (Arc::clone(&scene.server), scene.control.clone());
-    server.push(&jobs(4)).await;
-    server.refuses(|settlement| {
-        matches!(settlement, Settlement::Release(_)).then_some(Fault::Refused)
-    });
-    let stopping = async {
-        tokio::time::sleep(S(60)).await;
-        control.quit();
-    };
-    let ((report, told), ()) = tokio::join!(scene.run(), stopping);
-    assert_eq!(report.reason, StopReason::Interrupted);
-    let done = told.iter().filter(|it| it.starts_with("JobProcessed"));
-    assert_eq!(done.count(), 3, "{told:?}");
-    let left = Sizes {
-        reserved: 1,
-        ..Sizes::default()
-    };
-    assert_eq!(server.sizes().await, left);
 }
 
 #[tokio::test(start_paused = true)]
