@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::{
@@ -186,6 +187,10 @@ impl Queue for FailoverQueue {
 
     fn ping(&self) -> Answer<'_, (), connection::Error> {
         self.first.ping()
+    }
+
+    fn open_on(&self, runtime: &Handle) {
+        self.first.open_on(runtime);
     }
 
     fn pop<'a>(&'a self, request: PopRequest<'a>) -> Answer<'a, Popped> {

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use sha2::Digest as _;
+use tokio::runtime::Handle;
 
 use super::{
     Abilities, Answer, CallListener, ConnectionName, Delivery, Driver, Due, Effect, Error, Fate,
@@ -357,6 +358,11 @@ impl Queue for InOrder {
             self.queue.ping().await?;
             self.ledger.ping().await
         })
+    }
+
+    fn open_on(&self, runtime: &Handle) {
+        self.queue.open_on(runtime);
+        self.ledger.open_on(runtime);
     }
 
     fn pop<'a>(&'a self, request: PopRequest<'a>) -> Answer<'a, Popped> {

@@ -10,6 +10,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
+
 mod abilities;
 mod beanstalkd;
 mod connections;
@@ -532,6 +534,10 @@ pub trait Queue: Send + Sync + fmt::Debug + 'static {
     ///
     /// The connection cannot be opened, or the server refuses to serve.
     fn ping(&self) -> Answer<'_, (), crate::connection::Error>;
+
+    /// Opens connections on this runtime from now on, which then reads replies for all callers; nothing where callers
+    /// share no connection. Only the first runtime that is given counts.
+    fn open_on(&self, _: &Handle) {}
 
     /// Reserves up to `max` of the oldest pending jobs; returns at once, possibly without any.
     ///

@@ -243,6 +243,11 @@ impl Worker {
     /// concerns.
     pub async fn run(self, control: &Control) -> Report {
         remember_places();
+        if self.runtimes.threads.is_some() {
+            // A busy handler may be the first to need a new connection, and such handlers may then block all of their
+            // threads: nothing would read the replies to pops.
+            self.queue.open_on(&tokio::runtime::Handle::current());
+        }
         let mut run = self.start(control);
         if !run.options.stop.once {
             run.shared.emit(Event::WorkerStarting(&run.options));

@@ -112,8 +112,8 @@ impl Running {
     /// The server was away, the process or the machine was suspended, or the clock was set. A pop would move these jobs
     /// back to their queue.
     pub(super) fn overdue(&self, retry_after: Duration, now: UnixSeconds) -> ByQueue {
-        // Whole seconds are cut: a reservation may last up to one longer than it seems to.
-        let last = (retry_after / 3).saturating_sub(Duration::from_secs(1));
+        // The pop that follows may already see the next second.
+        let last = (retry_after / 3).min(Duration::from_secs(1));
         self.those(|entry| {
             entry.renewed.elapsed() >= retry_after * 2 / 3
                 || entry.until.is_some_and(|until| until <= now.plus(last))
@@ -243,7 +243,7 @@ mod tests {
         let after = |seconds: u64| NOW.plus(S(seconds));
         #[rustfmt::skip]
         let rows = [
-            (after(0), false), (after(60), false), (after(61), true), (after(3600), true),
+            (after(0), false), (after(88), false), (after(89), true), (after(3600), true),
             (UnixSeconds(NOW.0 - 3600), false),
         ];
         for (now, expected) in rows {

@@ -14,6 +14,7 @@
 //!   No other job can finish if it blocks the thread of the worker itself; those on the threads for busy handlers
 //!   cannot if such handlers block all of them.
 //! * The same holds for a handler that blocks beyond the stop deadline, but the process then ends with code 0.
+//! * A `failed` hook is watched like a handler. Its job is settled, so it has some seconds more at the stop deadline.
 //!
 //! [`Worker::with_overseer`]: super::Worker::with_overseer
 
@@ -29,7 +30,7 @@ use tokio::time::Instant;
 use crate::handler::JobInfo;
 use crate::payload::JobUuid;
 use crate::worker::running::Running;
-use crate::worker::stop::{Control, Orders, StopReason};
+use crate::worker::stop::{BEHIND_THE_END, Control, Orders, StopReason};
 
 /// How often the watchdog checks.
 const TICK: Duration = Duration::from_millis(250);
@@ -160,6 +161,15 @@ impl Turns {
         polled.map(|turn| turn.number).collect()
     }
 
+    /// Whether a `failed` hook is not given up, and has a thread now, or may get one if no runtime is blocked.
+    fn have_hook_within_its_time(&self, is_any_blocked: bool) -> bool {
+        self.turns().values().any(|turn| {
+            turn.part == Part::FailedHook
+                && !turn.is_given_up.load(Ordering::Relaxed)
+                && (!is_any_blocked || turn.polled.load(Ordering::Relaxed) > 0)
+        })
+    }
+
     /// Handlers that block now, and how long each has blocked.
     fn blocked(&self) -> Vec<(Arc<Turn>, Duration)> {
         let tick = self.tick.load(Ordering::Relaxed);
@@ -233,11 +243,16 @@ impl Watchdog {
         let is_late = |since: Instant| now >= since + NOTICE;
         let mut code = None;
         for (turn, blocked_for) in blocked {
+            let more = match turn.part {
+                Part::Handler => Duration::ZERO,
+                Part::FailedHook => BEHIND_THE_END,
+            };
+            let is_over = cut_since.is_some_and(|since| is_late(since + more));
             if turn.deadline.is_some_and(is_late) {
                 self.give_up(turn, "it ran longer than its timeout", *blocked_for);
                 self.turns.is_overdue.store(true, Ordering::Relaxed);
                 code = Some(StopReason::TimedOut.exit_code());
-            } else if cut_since.is_some_and(is_late) {
+            } else if is_over {
                 self.give_up(turn, "the stop deadline has passed", *blocked_for);
                 code = code.or(Some(StopReason::Interrupted.exit_code()));
             }
@@ -249,6 +264,9 @@ impl Watchdog {
     ///
     /// Without its own runtime the worker settles no job; without the other, jobs of light handlers and of PHP go on.
     fn is_nothing_left(&self, [own, threads]: [bool; 2]) -> bool {
+        if self.turns.have_hook_within_its_time(own || threads) {
+            return false;
+        }
         let polled = self.turns.polled();
         // A handler that is within its time may give its thread back.
         let is_blocked = |is_silent: bool, needs_thread| {

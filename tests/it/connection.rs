@@ -74,7 +74,8 @@ async fn pop(queue: &RedisQueue) -> usize {
 }
 
 #[test]
-fn a_new_connection_is_read_by_the_runtime_of_the_pops_also_if_a_busy_thread_needs_it_first() {
+fn a_new_connection_is_read_by_the_workers_runtime_also_if_a_busy_thread_needs_it_first() {
+    const SOON: Duration = Duration::from_secs(20);
     let server = RedisServer::start();
     let queue = Arc::new(queue(&tcp(&server)));
     let runtime = |threads| {
@@ -86,6 +87,7 @@ fn a_new_connection_is_read_by_the_runtime_of_the_pops_also_if_a_busy_thread_nee
             .unwrap()
     };
     let (own, busy) = (runtime(1), runtime(1));
+    queue.open_on(own.handle());
     assert_eq!(own.block_on(pop(&queue)), 0);
     server.query::<u64>(&[b"CLIENT", b"KILL", b"TYPE", b"normal"]);
     let (tell, pushed) = tokio::sync::oneshot::channel();
@@ -93,18 +95,18 @@ fn a_new_connection_is_read_by_the_runtime_of_the_pops_also_if_a_busy_thread_nee
     let pushes = Arc::clone(&queue);
     busy.spawn(async move {
         let payload = br#"{"uuid":"1","job":"A","data":[],"attempts":0}"#.to_vec();
-        // The first push may find out that the connection is gone.
-        while pushes
-            .push(&"default".into(), &[payload.clone()])
-            .await
-            .is_err()
-        {}
-        tell.send(()).unwrap();
+        let (name, payloads) = (QueueName::from("default"), [payload]);
+        let push = async {
+            // The first one may find out that the connection is gone.
+            while pushes.push(&name, &payloads).await.is_err() {}
+        };
+        let opened = tokio::time::timeout(SOON, push).await;
+        tell.send(opened).unwrap();
         let _ = blocks.recv();
     });
     let popped = own.block_on(async {
-        pushed.await.unwrap();
-        tokio::time::timeout(Duration::from_secs(20), pop(&queue)).await
+        pushed.await.unwrap().expect("it is opened");
+        tokio::time::timeout(SOON, pop(&queue)).await
     });
     assert_eq!(popped.expect("the reply is read"), 1);
     drop(release);
@@ -112,10 +114,14 @@ fn a_new_connection_is_read_by_the_runtime_of_the_pops_also_if_a_busy_thread_nee
     drop(own);
     server.query::<u64>(&[b"CLIENT", b"KILL", b"TYPE", b"normal"]);
     let sizes = busy.block_on(async {
-        while queue.sizes(&"default".into()).await.is_err() {}
-        queue.sizes(&"default".into()).await
+        let name = QueueName::from("default");
+        let asks = async {
+            while queue.sizes(&name).await.is_err() {}
+            queue.sizes(&name).await.unwrap()
+        };
+        tokio::time::timeout(SOON, asks).await
     });
-    assert_eq!(sizes.unwrap().reserved, 1);
+    assert_eq!(sizes.expect("it is opened again").reserved, 1);
 }
 
 #[tokio::test]

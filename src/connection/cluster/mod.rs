@@ -164,9 +164,11 @@ impl Cluster {
         )
     }
 
-    /// Opens connections to nodes that were not needed yet on this runtime; only the first one that is given counts.
+    /// Opens connections on this runtime from now on; only the first one that is given counts.
     pub(super) fn open_on(&self, runtime: &Handle) {
         let _ = self.runtime.set(runtime.clone());
+        let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        nodes.values().for_each(|node| node.open_on(runtime));
     }
 
     pub(super) fn name(&self) -> &str {

@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use redis::{FromRedisValue, Script};
+use tokio::runtime::Handle;
 
 use super::{
     Abilities, Ability, Answer, CallListener, ConnectionName, Due, Effect, Error, Fate, Held, Keys,
@@ -357,6 +358,10 @@ impl Queue for RedisQueue {
 
     fn ping(&self) -> Answer<'_, (), crate::connection::Error> {
         Box::pin(self.redis.ping())
+    }
+
+    fn open_on(&self, runtime: &Handle) {
+        self.redis.open_on(runtime);
     }
 
     fn pop<'a>(&'a self, request: PopRequest<'a>) -> Answer<'a, Popped> {

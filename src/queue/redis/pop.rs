@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use redis::Value;
-use tokio::runtime::Handle;
 
 use super::{RedisQueue, failed};
 use crate::connection::Arg;
@@ -53,9 +52,6 @@ impl RedisQueue {
     }
 
     pub(super) async fn pop_jobs(&self, mut request: PopRequest<'_>) -> Result<Popped, Error> {
-        // A job on the threads for busy handlers may be the first to need a new connection, and such handlers may then
-        // block all of those threads: nothing would read the replies to pops.
-        self.redis.open_on(&Handle::current());
         let mut popped = Popped::default();
         let result = match request.selection.take() {
             None => {

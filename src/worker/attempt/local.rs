@@ -10,8 +10,8 @@ use tracing::Instrument as _;
 
 use crate::handler::{FailureText, Handler, JobContext, Pipeline, panic_text};
 use crate::worker::attempt::outcome::Outcome;
-use crate::worker::attempt::shared::BEHIND_THE_END;
 use crate::worker::attempt::span;
+use crate::worker::stop::BEHIND_THE_END;
 
 /// How long a blocking handler may take to notice its cancellation.
 const NOTICE: Duration = Duration::from_secs(1);

@@ -173,10 +173,6 @@ impl Settlements {
     }
 }
 
-/// How long what follows the end of a job may continue at the stop deadline: a `failed` hook, and in PHP also a batch or
-/// a chain. No other worker would do it again.
-pub(crate) const BEHIND_THE_END: Duration = Duration::from_secs(10);
-
 /// How far the worker's stop has come.
 #[derive(Debug, Default)]
 pub(crate) struct Stops {

@@ -219,24 +219,79 @@ async fn a_process_ends_when_all_that_is_left_of_it_is_blocked() {
     assert!(scene.running.has(1));
 }
 
+/// A `failed` hook that blocks its thread now.
+fn hook(number: u64, deadline: Instant) -> Arc<Turn> {
+    let turn = Arc::into_inner(turn(number, 1, Some(deadline))).unwrap();
+    Arc::new(Turn {
+        part: Part::FailedHook,
+        ..turn
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_hook_that_blocks_has_its_timeout_and_ten_seconds_at_the_stop_deadline() {
+    let now = Instant::now() + S(100);
+    let later = now + S(100);
+    #[rustfmt::skip]
+    let rows = [
+        // its timeout, the stop deadline => exit code
+        (later,      None,              None),
+        (now,        None,              None),
+        (now - S(1), None,              Some(137)),
+        (later,      Some(now - S(10)), None),
+        (later,      Some(now - S(11)), Some(0)),
+    ];
+    for (deadline, cut_since, code) in rows {
+        let scene = scene(None).await;
+        let blocked = [(hook(2, deadline), S(9))];
+        let given = scene.watchdog.give_up_overdue(&blocked, cut_since, now);
+        assert_eq!(given, code, "{deadline:?} {cut_since:?}");
+        assert_eq!(scene.turns.is_overdue(), code == Some(137));
+        // It is given up, and no running job is.
+        let is_given_up = blocked[0].0.is_given_up.load(Ordering::Relaxed);
+        assert_eq!(is_given_up, code.is_some());
+        assert!(!scene.running.are_given_up(false));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_failed_hook_that_blocks_the_workers_thread_ends_the_process() {
+    // Another job waits for that thread.
     let scene = scene(None).await;
-    // Its job is settled.
-    scene.running.remove(1);
-    let hook = Turn {
-        part: Part::FailedHook,
-        ..Arc::into_inner(turn(1, 1, Some(Instant::now() + S(2)))).unwrap()
-    };
-    scene.turns.turns().insert(1, Arc::new(hook));
+    let until = Instant::now() + S(2);
+    scene.turns.turns().insert(2, hook(2, until));
     let mut helpers = JoinSet::new();
     // Nothing gives signs of life.
     helpers.spawn(scene.watchdog.keep_watching());
-    let began = Instant::now();
     assert_eq!(scene.control.abandoned().await, 137);
-    let passed = began.elapsed();
-    assert!(passed >= S(3) && passed <= S(3) + TICK, "{passed:?}");
+    assert!(Instant::now() >= until + S(1));
     assert!(scene.turns.is_overdue());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_waits_for_a_hook_within_its_time_that_has_a_thread_or_may_get_one() {
+    #[rustfmt::skip]
+    let rows = [
+        // whether the hook has a thread; the silent runtimes => whether it is waited for
+        (true,  [true, false],  true),
+        (true,  [false, true],  true),
+        (true,  [false, false], true),
+        (false, [false, false], true),
+        (false, [true, false],  false),
+        (false, [false, true],  false),
+    ];
+    for (has_thread, silent, waits) in rows {
+        let scene = scene(None).await;
+        // The only job that is not settled.
+        scene.running.give_up(1);
+        let hook = hook(2, Instant::now() + S(60));
+        hook.polled.store(has_thread.into(), Ordering::Relaxed);
+        scene.turns.turns().insert(2, Arc::clone(&hook));
+        let is_left = || !scene.watchdog.is_nothing_left(silent);
+        assert_eq!(is_left(), waits, "{has_thread} {silent:?}");
+        hook.is_given_up.store(true, Ordering::Relaxed);
+        assert!(!is_left(), "{has_thread} {silent:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -224,7 +224,7 @@ impl<Q: Subject> Stage<Q> {
                 ledger.unlease(spool, name_of(worker)).await.unwrap();
                 Reply::Nothing
             }
-            Call::Advance(worker, one, deeds) => {
+            Call::Ack(worker, one, deeds) => {
                 let effects = self.effects(deeds);
                 let records = [record(*one)];
                 let taken = ledger.ack(spool, name_of(worker), &records, &effects);

@@ -66,7 +66,7 @@ pub(crate) enum Call {
     Lease(u8),
     Keep(u8),
     Unlease(u8),
-    Advance(u8, Record, Vec<Deed>),
+    Ack(u8, Record, Vec<Deed>),
     PushOnce,
     FreeLock,
     /// Effects apart from a settlement: only where [`Rules::ends_in_one_step`] is off.
@@ -165,7 +165,7 @@ impl Server {
                 }
                 Reply::Nothing
             }
-            Call::Advance(worker, record, deeds) => {
+            Call::Ack(worker, record, deeds) => {
                 let own = self.lease == Some(Drainer::Worker(*worker));
                 if rules.acks_under_the_lease && !own {
                     return Reply::Taken(0);

@@ -599,7 +599,7 @@ impl Turn<'_> {
     }
 
     fn ack(&mut self, record: Record, deeds: &[Deed], then: Outbox) {
-        let call = Call::Advance(self.me, record, deeds.to_vec());
+        let call = Call::Ack(self.me, record, deeds.to_vec());
         self.call(Place::Here, &call, move |world, me, reply| match reply {
             Some(Reply::Taken(1..)) => Self::of(world, me).outbox = then,
             _ => Self::stop(world, me),

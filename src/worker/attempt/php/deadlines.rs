@@ -6,7 +6,8 @@ use tokio::time::Instant;
 
 use crate::process::pool::{PoolMessage, Run};
 use crate::time::sleep_until;
-use crate::worker::attempt::shared::{BEHIND_THE_END, Stops};
+use crate::worker::attempt::shared::Stops;
+use crate::worker::stop::BEHIND_THE_END;
 
 /// How long Laravel may take after the timeout to fail the job and to end its process.
 const AFTER_TIMEOUT: Duration = Duration::from_secs(10);
