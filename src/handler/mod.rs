@@ -60,7 +60,6 @@ pub(crate) use panics::{panic_text, remember_places};
 /// What the rest of the crate uses, and users do not need.
 mod inside {
     pub use super::context::{ChainEdit, JobInfo, Request};
-    pub use super::dispatch::DraftError;
     pub use super::function::{Async, Blocking, OnThread};
     pub use super::hold::HeldLocks;
     #[cfg(feature = "http")]
@@ -72,6 +71,7 @@ mod inside {
     pub use super::services::{Gap, MiddlewareServices, Missing, Services};
     pub use super::template::{Path, PathError, Template, TemplateError};
     pub use super::traits::{Panicked, Pipeline};
+    pub use crate::handler::dispatch::DraftError;
 }
 
 /// The longest wait that a program or a server can ask for, in seconds.
