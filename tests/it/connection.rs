@@ -92,13 +92,13 @@ fn a_new_connection_is_read_by_the_workers_runtime_also_if_a_busy_thread_needs_i
     server.query::<u64>(&[b"CLIENT", b"KILL", b"TYPE", b"normal"]);
     let (tell, pushed) = tokio::sync::oneshot::channel();
     let (release, blocks) = std::sync::mpsc::channel::<()>();
-    let pushes = Arc::clone(&queue);
+    let busy_queue = Arc::clone(&queue);
     busy.spawn(async move {
         let payload = br#"{"uuid":"1","job":"A","data":[],"attempts":0}"#.to_vec();
         let (name, payloads) = (QueueName::from("default"), [payload]);
         let push = async {
             // The first one may find out that the connection is gone.
-            while pushes.push(&name, &payloads).await.is_err() {}
+            while busy_queue.push(&name, &payloads).await.is_err() {}
         };
         let opened = tokio::time::timeout(SOON, push).await;
         tell.send(opened).unwrap();
