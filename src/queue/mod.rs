@@ -535,8 +535,8 @@ pub trait Queue: Send + Sync + fmt::Debug + 'static {
     /// The connection cannot be opened, or the server refuses to serve.
     fn ping(&self) -> Answer<'_, (), crate::connection::Error>;
 
-    /// Opens connections on this runtime from now on, which then reads replies for all callers; nothing where callers
-    /// share no connection. Only the first runtime that is given counts.
+    /// Opens connections on this runtime from now on, which then reads replies for all callers. Only the first runtime
+    /// that is given counts. A driver whose callers share no connection need not do anything.
     fn open_on(&self, _: &Handle) {}
 
     /// Reserves up to `max` of the oldest pending jobs; returns at once, possibly without any.

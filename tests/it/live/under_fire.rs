@@ -1034,8 +1034,8 @@ fn the_server_goes_away_while_php_runs(version: u8) {
     let is_written = poll(LONG, || (scene.queued() == 1).then_some(()));
     assert!(is_written.is_some(), "{}", scene.redis.state());
     scene.redis.stop();
-    // Time itself is the subject: a nap of two seconds and a timeout of two seconds pass while the server is away, and
-    // until it is back nobody can be told of that.
+    // Time itself is the subject: a nap of two seconds and a timeout of two seconds pass while the server is away. The
+    // test reads about both from that server, so there is nothing to wait for before it is back.
     std::thread::sleep(Duration::from_secs(4));
     scene.redis.restart();
     scene.renew_php();
