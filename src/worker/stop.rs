@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use super::heartbeat::Heartbeat;
 
-/// How long what follows the end of a job may continue at the stop deadline: a `failed` hook, and in PHP also a batch or
-/// a chain. No other worker would do it again.
+/// How long what follows the end of a job may continue at the stop deadline: a `failed` hook, and in PHP also a batch
+/// or a chain. No other worker would do it again.
 pub(crate) const BEHIND_THE_END: Duration = Duration::from_secs(10);
 
 /// How long a worker that is told to quit waits for a server that does not answer; for ends of jobs there is one last

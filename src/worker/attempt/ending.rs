@@ -265,8 +265,8 @@ impl AttemptEnd {
         self.emit(observers, false);
     }
 
-    /// Keeps only the event of the failure: the job that failed itself still runs, and another value has the events of its
-    /// end.
+    /// Keeps only the event of the failure: the job that failed itself still runs, and another value has the events of
+    /// its end.
     pub(crate) fn keep_only_failure(&mut self) {
         self.events = &[EndEvent::Failed];
     }

@@ -1,9 +1,9 @@
 //! Runs a job in a PHP process: Laravel decides what becomes of the job, and artisand applies it to the queue.
 //!
 //! artisand does nothing of what follows a job (lock, chain, batch, `failed()`): Laravel does. It has done it when it
-//! reports a deletion as its last word on the job. After a failure, or a deletion behind which the job runs on, it waits
-//! until artisand has settled the job, and does it then. A process that ends without a report leaves the job reserved,
-//! like a `queue:work` that was killed.
+//! reports a deletion as its last word on the job. After a failure, or a deletion behind which the job runs on, it
+//! waits until artisand has settled the job, and does it then. A process that ends without a report leaves the job
+//! reserved, like a `queue:work` that was killed.
 
 mod course;
 mod deadlines;
