@@ -11,7 +11,7 @@ use command_fds::{CommandFdExt as _, FdMapping};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::process::{ManagedChild, poll};
+use super::process::{ManagedChild, eventually, poll};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -154,15 +154,20 @@ impl Chromium {
         }
     }
 
-    /// Clicks the middle of an element as a person does: what covers it gets the click instead.
+    /// Clicks the middle of an element as a person does: what covers it gets the click instead. Where the page has moved
+    /// in the meantime, it tries again.
     pub(crate) fn click(&mut self, element: &str) {
-        let middle = self.value(&format!(
-            "(() => {{ const e = {element}; e.scrollIntoView({{block: 'center'}}); const b = e.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; }})()"
-        ));
-        for kind in ["mousePressed", "mouseReleased"] {
-            let click = json!({"type": kind, "x": middle[0], "y": middle[1], "button": "left", "clickCount": 1});
-            self.call("Input.dispatchMouseEvent", &click);
-        }
+        let aim = format!(
+            "(() => {{ const e = {element}; window.isHit = false; e.addEventListener('click', () => {{ window.isHit = true; }}, {{once: true}}); e.scrollIntoView({{block: 'center'}}); const b = e.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; }})()"
+        );
+        eventually(&format!("a click on {element}"), SOON, || {
+            let middle = self.value(&aim);
+            for kind in ["mousePressed", "mouseReleased"] {
+                let click = json!({"type": kind, "x": middle[0], "y": middle[1], "button": "left", "clickCount": 1});
+                self.call("Input.dispatchMouseEvent", &click);
+            }
+            (self.value("window.isHit") == true).then_some(())
+        });
     }
 
     /// Types into what has the focus.
