@@ -63,11 +63,12 @@ mod tests {
             last: AtomicU64::new(50_000),
             is_excused: AtomicBool::new(false),
         }));
-        assert_eq!(heart.silence().as_secs(), 40);
+        // This thread may stand still for a while.
+        assert!((40..60).contains(&heart.silence().as_secs()));
         heart.excuse();
         assert_eq!(heart.silence(), Duration::ZERO);
         heart.beat();
-        assert_eq!(heart.silence().as_secs(), 0);
+        assert!(heart.silence().as_secs() < 20);
         assert!(heart.0.last.load(Ordering::Relaxed) >= 90_000);
     }
 }
