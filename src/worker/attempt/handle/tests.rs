@@ -183,12 +183,13 @@ async fn the_lock_of_a_job_dispatched_meanwhile_stays_when_the_running_one_delet
         }
     });
     let mut scene = Scene::new(handler);
-    unique_job(&mut scene, directory.path()).await;
+    let (_, lock) = unique_job(&mut scene, directory.path()).await;
     // Its owner is not known, so that any would be freed.
     let command = object("App\\Jobs\\A", 0, "");
     let payload = payload_of("App\\Jobs\\A", &command, 1, &json!({}));
     let attempted = scene.attempt(&payload, 1, Settled::Done).await;
     assert_eq!(*attempted.settlement(), Settlement::Delete);
+    assert!(lock.current_owner().await.unwrap().is_some());
 }
 
 #[tokio::test(start_paused = true)]
