@@ -381,6 +381,11 @@ mod tests {
             }
             fields(&bytes);
             items(&bytes).count();
+            // Random bytes are almost never a whole reply with a body.
+            let line = format!("RESERVED 7 {}\r\n", rest.len());
+            let whole = [line.as_bytes(), &rest, b"\r\n"].concat();
+            let reserved = Reply::Reserved { id: 7, body: rest };
+            prop_assert_eq!(Reply::read(&whole), Ok(Some((reserved, whole.len()))));
         }
     }
 }
