@@ -212,7 +212,10 @@ struct Front(Scene);
 
 impl Front {
     fn new(version: u8) -> Self {
-        let scene = Scene::with_classes(version, &[("", ""); 0], "");
+        let driver = [("QUEUE_FAILED_DRIVER", "database-uuids")];
+        let scene = Scene::with_classes(version, &driver, "");
+        // The first look makes the tables.
+        scene.failed();
         Self(scene)
     }
 
