@@ -12,7 +12,7 @@ use crate::harness::scene::{Scene, in_scene};
 use crate::telemetry::get;
 
 const SOON: Duration = Duration::from_secs(30);
-const RETRY_AFTER: u64 = 3;
+const RETRY_AFTER: u64 = 6;
 
 struct Blocked {
     scene: Scene,
@@ -66,7 +66,8 @@ impl Blocked {
 
 fn a_reservation_is_renewed_while_the_only_thread_is_blocked(version: u8) {
     let scene = Blocked::new(version);
-    scene.dispatch("long", "block:8");
+    // Twice as long as a reservation that nothing renews.
+    scene.dispatch("long", "block:12");
     let mut worker = scene.worker("1", &["--concurrency=1", "--sleep=0.1"]);
     scene.begins("long", &worker);
     eventually("the handler is named", SOON, || {
