@@ -85,6 +85,13 @@ impl Tries {
         assert_eq!(left, 0, "{}: {}", self.name, worker.describe());
     }
 
+    /// The same with a closure that succeeds, and so does not come back.
+    fn succeed(&self, by: By, closure: &Value, attempts: u32) {
+        self.run(by, closure, attempts);
+        let left = self.redis.jobs(&self.laravel.key("queues:php"));
+        assert_eq!(left, 0, "{} {by:?} {attempts}", self.name);
+    }
+
     /// When the closure that failed is due again, from now.
     fn wait(&self) -> f64 {
         let delayed = self.laravel.key("queues:php:delayed");
@@ -185,14 +192,14 @@ fn a_closure_whose_worker_was_killed_counts_and_calls_once(version: u8) {
         let batch = scene.batch(&["ok"], &["--then", "--finally"]);
         let closure = scene.closure();
         for (attempts, called) in [(0, &["then", "finally"][..]), (1, &[]), (2, &[])] {
-            scene.run(by, &closure, attempts);
+            scene.succeed(by, &closure, attempts);
             assert_eq!(scene.called(), called, "{name} {attempts}");
             assert_eq!(scene.state(&batch), json!([0, 0, 0, true]), "{name}");
         }
         // Killed before it counted.
         let batch = scene.batch(&["ok"], &["--then"]);
         let closure = scene.closure();
-        scene.run(by, &closure, 1);
+        scene.succeed(by, &closure, 1);
         assert_eq!(scene.called(), ["then"], "{name}");
         assert_eq!(scene.state(&batch), json!([0, 0, 0, true]), "{name}");
         // Killed between counting and the rest.
@@ -201,16 +208,16 @@ fn a_closure_whose_worker_was_killed_counts_and_calls_once(version: u8) {
         scene.sql(&format!(
             "update job_batches set pending_jobs = 0, failed_job_ids = '[]' where id = '{batch}'"
         ));
-        scene.run(by, &closure, 1);
+        scene.succeed(by, &closure, 1);
         assert_eq!(scene.called(), ["then", "finally"], "{name}");
         assert_eq!(scene.state(&batch), json!([0, 0, 0, true]), "{name}");
-        scene.run(by, &closure, 2);
+        scene.succeed(by, &closure, 2);
         assert_eq!(scene.called(), [""; 0], "{name}");
         // A failure.
         let batch = scene.batch(&["throw", "ok"], &["--allow-failures", "--catch"]);
         let closure = scene.closure();
         for (attempts, called) in [(0, &["catch"][..]), (1, &[])] {
-            scene.run(by, &closure, attempts);
+            scene.succeed(by, &closure, attempts);
             assert_eq!(scene.called(), called, "{name} {attempts}");
             assert_eq!(scene.state(&batch), json!([1, 1, 1, false]), "{name}");
         }
@@ -235,7 +242,7 @@ fn catch_callbacks_of_a_chain_are_called_once(version: u8) {
     for (number, by) in [By::QueueWork, By::Pool].into_iter().enumerate() {
         scene.php().text(&["interop:chain", "c", "throw", "ok"]);
         let closure = scene.closure();
-        scene.run(by, &closure, 0);
+        scene.succeed(by, &closure, 0);
         assert_eq!(caught(), number + 1, "{name} {by:?}");
         let keys: Vec<String> = scene.redis.query(&[b"KEYS", b"*artisand:called:*"]);
         assert_eq!(keys, [""; 0], "{name} {by:?}");
@@ -244,7 +251,7 @@ fn catch_callbacks_of_a_chain_are_called_once(version: u8) {
         scene
             .redis
             .query::<i64>(&[b"HSET", begun.as_bytes(), b"0", b"1"]);
-        scene.run(by, &closure, 1);
+        scene.succeed(by, &closure, 1);
         assert_eq!(caught(), number + 1, "{name} {by:?}");
     }
 }
