@@ -107,7 +107,7 @@ fn php_processes_end_jobs_where_their_queue_is(version: u8) {
     let expected = ["run:1", "released:1"];
     assert!(has("killed", &expected), "{}", describe(&worker));
     // It would end the process, which waits, and the worker would start another one.
-    let supervisor = supervisor_of(worker.id()).expect("there is one");
+    let supervisor = poll(SOON, || supervisor_of(worker.id())).expect("there is one");
     let supervisor = Pid::from_raw(i32::try_from(supervisor).unwrap()).unwrap();
     worker.signal(Signal::STOP);
     kill_process(supervisor, Signal::KILL).unwrap();
