@@ -11,10 +11,12 @@ use crate::harness::scene::Scene;
 const SOON: Duration = Duration::from_secs(60);
 
 fn a_changed_file_gives_php_jobs_new_processes(version: u8) {
-    let env: [(&str, &str); 0] = [];
+    let env = [("QUEUE_FAILED_DRIVER", "database-uuids")];
     let scene = Scene::on(RedisServer::start(), version, &env, |laravel| {
         Workplace::with_pool(laravel, 1, "")
     });
+    // The first look makes the tables.
+    assert_eq!(scene.failed().len(), 0);
     let directory = scene.workplace.path().join("watched");
     std::fs::create_dir(&directory).unwrap();
     let args = [
