@@ -43,6 +43,12 @@ fn a_changed_file_gives_php_jobs_new_processes(version: u8) {
     eventually("the change is said", SOON, || {
         listener.stderr().contains("Send.php changed").then_some(())
     });
+    // Until then the worker may take the next job itself.
+    eventually("the worker is told", SOON, || {
+        let log = listener.stderr();
+        log.contains("stopping when the running jobs have ended")
+            .then_some(())
+    });
     scene.push("last", &[]);
     scene.redis.query::<()>(&[b"SET", b"interop:go", b"1"]);
     let lines = ran(4);
