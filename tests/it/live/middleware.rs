@@ -520,13 +520,13 @@ on_every_laravel!(overlapping_jobs_keep_each_other_out);
 /// A lock with an end lives as long as its handler, and no longer.
 fn a_lock_is_renewed_while_its_handler_runs(version: u8) {
     let guards =
-        json!([{"without_overlapping": {"key": "k", "expires_after": 3, "dont_release": true}}]);
+        json!([{"without_overlapping": {"key": "k", "expires_after": 6, "dont_release": true}}]);
     let scene = Guarded::new(version, &[], &mappings(&guards, "journal", None));
     scene.queue("a", &guards, &["--script=sleep:20"]);
     let mut running = scene.worker(By::Rust, &["--once", "--sleep=0"]);
     scene.has_begun("a");
     // Time is the subject: longer than the lock lives without being renewed.
-    std::thread::sleep(Duration::from_secs(5));
+    std::thread::sleep(Duration::from_secs(8));
     scene.queue("b", &guards, &[]);
     scene.once(By::Php);
     assert_eq!(scene.journal(), ["a run 1"], "{}", running.describe());
