@@ -546,9 +546,9 @@ fn no_lock_stays_behind(version: u8) {
     let cases: [(&str, &str, &str, &[&str]); 6] = [
         ("error", "journal", "throw", &["--tries=1"]),
         ("panic", "journal", "panic", &["--tries=1"]),
-        ("timeout", "journal", "sleep:60", &["--timeout=1", "--tries=1"]),
+        ("timeout", "journal", "sleep:60", &["--timeout=4", "--tries=1"]),
         ("blocking error", "journal_blocking", "throw", &["--tries=1"]),
-        ("blocking timeout", "journal_blocking", "sleep:60", &["--timeout=1", "--tries=1"]),
+        ("blocking timeout", "journal_blocking", "sleep:60", &["--timeout=4", "--tries=1"]),
         ("stop", "journal", "sleep:60", &["--grace=0", "--tries=0"]),
     ];
     let stop = (
