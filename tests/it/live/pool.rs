@@ -567,8 +567,12 @@ fn a_worker_whose_app_cannot_be_booted_says_why_and_takes_nothing() {
     let mut worker = app.work("");
     worker.succeeds_within(SOON);
     assert_eq!(app.waiting(), 0, "{}", worker.describe());
-    eventually("nothing of it stays", SOON, || {
-        (!worker.is_running()).then_some(())
+    let is_of_app = |pid: &u32| {
+        let directory = std::fs::read_link(format!("/proc/{pid}/cwd"));
+        directory.is_ok_and(|directory| directory.starts_with(app.path()))
+    };
+    eventually("no PHP process stays", SOON, || {
+        (!processes(|_| true).iter().any(is_of_app)).then_some(())
     });
 }
 
