@@ -78,6 +78,15 @@ fn has_closure(log: &str) -> bool {
     log.contains("(closure)")
 }
 
+/// What this returns, with what the worker said, once PHP has said in time what hooks add: it has two seconds for that,
+/// and may stand still on a busy machine.
+fn in_time<T>(work: impl Fn() -> (T, String)) -> (T, String) {
+    let is_late = |log: &str| log.contains("PHP did not say what the app's payload hooks add");
+    let mut works = (0..3).map(|_| work());
+    let found = works.find(|(_, log)| !is_late(log));
+    found.expect("PHP was too late three times")
+}
+
 on_every_laravel!(the_next_step_carries_what_hooks_add_without_a_detour);
 fn the_next_step_carries_what_hooks_add_without_a_detour(version: u8) {
     let scene = scene(version, "1", "");
@@ -88,7 +97,7 @@ fn the_next_step_carries_what_hooks_add_without_a_detour(version: u8) {
             theirs.contains("\"tenant\":7,\"given\":[\"redis\",\"queues:second\",\"c-2\""),
             "{theirs}"
         );
-        let (ours, log) = second_step(&scene, options, false);
+        let (ours, log) = in_time(|| second_step(&scene, options, false));
         assert_eq!(
             compared(&ours, is_secret),
             compared(&theirs, is_secret),
@@ -168,7 +177,7 @@ fn jobs_that_a_handler_adds_to_its_batch_carry_what_hooks_add(version: u8) {
         Workplace::with_manifest_and_pool(laravel, &manifest, 1, &mappings)
     });
     let (theirs, _) = added_jobs(&scene, true);
-    let (ours, log) = added_jobs(&scene, false);
+    let (ours, log) = in_time(|| added_jobs(&scene, false));
     assert_eq!(theirs.len(), 4, "{theirs:#?}");
     for (_, job) in &theirs {
         assert!(job.contains("\"tenant\":7"), "{job}");
