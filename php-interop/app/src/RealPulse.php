@@ -11,7 +11,7 @@ final class RealPulse
     private const PREFIX = 'Laravel\\Pulse\\';
 
     /** Milliseconds from which a job is slow. */
-    private const SLOW = 150;
+    private const SLOW = 2000;
 
     public static function register(Application $app, string $source): void
     {

@@ -25,19 +25,19 @@ handler = "journal"
 /// What real Pulse counts of jobs in PHP; those of artisand's handlers are to count the same.
 const JOBS: [(&str, &[&str]); 6] = [
     ("done", &["--script=ok"]),
-    ("slow", &["--script=sleep:0.3"]),
+    ("slow", &["--script=sleep:2.5"]),
     (
         "retried",
-        &["--tries=3", "--backoff=0", "--script=throw,sleep:0.3"],
+        &["--tries=3", "--backoff=0", "--script=throw,sleep:2.5"],
     ),
     (
         "failed",
-        &["--tries=2", "--backoff=0", "--script=throw,sleep:0.3+throw"],
+        &["--tries=2", "--backoff=0", "--script=throw,sleep:2.5+throw"],
     ),
     ("released", &["--tries=3", "--script=release:0,ok"]),
     (
         "slow-failed-by-itself",
-        &["--tries=3", "--script=sleep:0.3+fail"],
+        &["--tries=3", "--script=sleep:2.5+fail"],
     ),
 ];
 
@@ -98,7 +98,7 @@ fn real_pulse_counts_the_jobs_of_handlers_once_if_there_is_a_checkout() {
             "ingest": {"driver": "storage"},
             "recorders": {
                 "Laravel\\Pulse\\Recorders\\Queues": recorder,
-                "Laravel\\Pulse\\Recorders\\SlowJobs": {"enabled": true, "sample_rate": 1, "threshold": 150, "ignore": []},
+                "Laravel\\Pulse\\Recorders\\SlowJobs": {"enabled": true, "sample_rate": 1, "threshold": 2000, "ignore": []},
                 "Laravel\\Pulse\\Recorders\\Exceptions": {"enabled": true, "sample_rate": 1, "location": true, "ignore": []},
             },
         });
