@@ -348,11 +348,12 @@ async fn a_mappings_timeout_is_an_exception_and_the_jobs_own_ends_the_attempt() 
     let server = Server::start();
     let patient = to(server.url("/slow"));
     let hasty = HttpOptions {
-        timeout: Some(Duration::from_millis(300)),
+        // Long enough that a slow machine sends the request before.
+        timeout: Some(Duration::from_secs(3)),
         ..patient.clone()
     };
     let (result, _) = attempt(&handler(&hasty)).await;
-    let expected = format!("no answer from `{}` within 300ms", server.url("/slow"));
+    let expected = format!("no answer from `{}` within 3s", server.url("/slow"));
     assert_eq!(result, Err(expected));
     eventually("the request is cancelled", SOON, || {
         (server.given_up() == 1).then_some(())
@@ -360,7 +361,7 @@ async fn a_mappings_timeout_is_an_exception_and_the_jobs_own_ends_the_attempt() 
     // Drops the handler's future when the job's timeout has passed.
     let events = work(
         &patient,
-        &[payload("A", 1, &json!({"timeout": 1, "maxTries": 1}))],
+        &[payload("A", 1, &json!({"timeout": 3, "maxTries": 1}))],
     )
     .await;
     let failed = "failed: Illuminate\\Queue\\TimeoutExceededException: App\\Jobs\\A has timed out.";
