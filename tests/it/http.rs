@@ -44,6 +44,8 @@ struct Seen {
     connections: usize,
     /// Connections that the client closed while it was kept waiting.
     given_up: usize,
+    /// Connections that the server has closed after an answer.
+    closed: usize,
 }
 
 /// A server whose behaviour the path chooses. Its threads end with their connections.
@@ -77,6 +79,10 @@ impl Server {
 
     fn given_up(&self) -> usize {
         self.seen.lock().unwrap().given_up
+    }
+
+    fn closed(&self) -> usize {
+        self.seen.lock().unwrap().closed
     }
 }
 
@@ -124,6 +130,8 @@ fn serve(mut stream: TcpStream, seen: &Mutex<Seen>) {
                 stream
                     .write_all(answer("200", "", "done").as_bytes())
                     .unwrap();
+                drop(stream);
+                seen.lock().unwrap().closed += 1;
                 return;
             }
             ["hangup"] => return,
@@ -567,6 +575,9 @@ async fn connections_are_used_again_and_one_that_was_closed_costs_nothing() {
         assert_eq!(result, Ok(()), "attempt {n}");
         let posts = server.posts();
         assert_eq!(posts.len(), n, "{posts:?}");
+        eventually("the server has closed the connection", SOON, || {
+            (server.closed() == n).then_some(())
+        });
         // The end of a connection sends no event: the test can only let the runtime notice it.
         let now = Instant::now();
         while now.elapsed() < Duration::from_millis(200) {
