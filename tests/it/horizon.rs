@@ -1013,12 +1013,18 @@ fn a_worker_of_a_connection_that_php_does_not_know_is_no_supervisor() {
     scene.add_settings(&extra);
     let args = ["queue:work", "extra", "--sleep=0.1"];
     let mut worker = ManagedChild::spawn(scene.command(&args));
-    // It reads the monitored tags each time that it renews its records, which it removes when it ends.
-    eventually("it writes for Horizon", SOON, || {
+    let called = |command: &str| -> u32 {
         let stats: String = scene.redis.query(&[b"INFO", b"commandstats"]);
-        let calls = stats.split("cmdstat_smembers:calls=").nth(1)?;
-        let calls: u32 = calls.split(',').next()?.parse().unwrap();
-        (calls >= 2).then_some(())
+        let calls = stats.split(&format!("cmdstat_{command}:calls=")).nth(1);
+        calls.map_or(0, |calls| calls.split(',').next().unwrap().parse().unwrap())
+    };
+    // Before its first pop it is no supervisor anyway.
+    eventually("it pops", SOON, || (called("evalsha") > 0).then_some(()));
+    // It reads the monitored tags each time that it renews its records, which it removes when it ends. One of the reads
+    // may have begun before.
+    let before = called("smembers");
+    eventually("it writes for Horizon", SOON, || {
+        (called("smembers") >= before + 2).then_some(())
     });
     let keys: Vec<String> = scene.redis.query(&[b"KEYS", format!("{P}*").as_bytes()]);
     let is_register = |key: &&String| key.contains("master") || key.contains("supervisor");
