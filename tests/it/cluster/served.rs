@@ -78,7 +78,7 @@ async fn slots_that_move_under_load_cost_no_job_and_double_none() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_takes_over_when_told_costs_no_job_and_doubles_none() {
-    let cluster = Cluster::with_replicas();
+    let cluster = Cluster::with_patient_replicas();
     nothing_is_lost_or_doubled(&cluster, flood(2_000), |cluster| {
         for replica in [3, 4] {
             cluster
