@@ -59,7 +59,7 @@ fn a_stop_leaves_php_time_for_what_follows_a_failed_job(version: u8) {
     let driver = [("QUEUE_FAILED_DRIVER", "null")];
     let laravel = Laravel::with_env(version, &redis, &driver);
     let workplace = Workplace::with_pool(&laravel, 1, "");
-    let failing = "sleep:2+throw";
+    let failing = "await:go+throw";
     let args = ["interop:batch", failing, "--catch", "--allow-failures"];
     let batch = laravel.run(&args).remove(0);
     let id = batch["id"].as_str().unwrap();
@@ -73,6 +73,7 @@ fn a_stop_leaves_php_time_for_what_follows_a_failed_job(version: u8) {
     // PHP waits for the database when it counts the failure; there is one connection, which keeps the lock.
     let run = |sql| runtime.block_on(database.execute(sql, &[])).unwrap();
     run("begin exclusive");
+    redis.query::<()>(&[b"SET", b"interop:go", b"1"]);
     eventually("the job failed", SOON, || {
         let log = worker.stderr();
         log.contains("job failed for good").then_some(())
