@@ -604,7 +604,7 @@ fn wakes_up_late(version: u8, hangup: Hangup) -> bool {
     // The worker inherits it, and PHP inherits it from the worker.
     assert_eq!(Hangup::of(worker.id()), hangup, "{}", scene.name);
     wait_until_idle(idle);
-    let supervisor = supervisor_of(worker.id()).expect("there is one");
+    let supervisor = eventually("a supervisor", LONG, || supervisor_of(worker.id()));
     let _companions = [idle, supervisor].map(companion_of);
     send(idle, Signal::STOP);
     scene.doze(1);
@@ -812,7 +812,7 @@ fn jobs_end_with_a_killed_artisand(version: u8) {
     let is_written = || (scene.redis.scores(&reserved).len() == jobs.len() - 1).then_some(());
     assert!(poll(LONG, is_written).is_some(), "{}", worker.describe());
     let members = scene.wait_for_size(&worker);
-    let supervisor = supervisor_of(worker.id()).expect("there is one");
+    let supervisor = eventually("a supervisor", LONG, || supervisor_of(worker.id()));
     worker.signal(Signal::KILL);
     worker.wait_timeout(LONG);
     // One of them would run for a minute.
