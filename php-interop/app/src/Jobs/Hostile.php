@@ -371,14 +371,14 @@ class Hostile implements ShouldQueue
     /** Throws long after its reservation has ended, unless it was renewed. */
     private function napsLongAndThrows(): void
     {
-        $this->naps(5);
+        $this->napsLong();
         throw new RuntimeException('thrown late');
     }
 
-    /** Ends at that time. */
+    /** Ends at that time: even a slow worker has taken over the job by then. */
     private function napsLong(): void
     {
-        $this->naps(5);
+        $this->naps(15);
     }
 
     private function napsAndThrows(): void
