@@ -797,7 +797,7 @@ fn jobs_end_with_a_killed_artisand(version: u8) {
     let jobs = [
         ("ends", "napsLong", 9),
         ("deletes", "deletesEarly", 9),
-        ("releases", "releasesAndGoesOn", 9),
+        ("releases", "releasesAndNapsLong", 9),
         ("fails", "loops", 1),
     ];
     let of = |(id, misdeed, tries): &(&str, &str, u32)| json!({"id": id, "misdeed": misdeed, "tries": tries, "timeout": 60});

@@ -276,6 +276,13 @@ class Hostile implements ShouldQueue
         $this->naps();
     }
 
+    /** The same, for as long as it takes to kill it. */
+    private function releasesAndNapsLong(): void
+    {
+        $this->release(0);
+        $this->napsLong();
+    }
+
     private function deletesAfterRelease(): void
     {
         $this->release(0);
