@@ -463,7 +463,7 @@ fn a_member_that_is_frozen_is_replaced(version: u8) {
     let scene = UnderFire::new(version, 1, "");
     let mut worker = scene.worker(&[]);
     let idle = scene.wait_for_size(&worker)[0];
-    scene.dispatch(&json!([{"id": "first", "misdeed": "naps", "timeout": 3}]));
+    scene.dispatch(&json!([{"id": "first", "misdeed": "napsLong", "timeout": 3}]));
     let run = scene.wait_for("first", "run", &worker);
     send(idle, Signal::STOP);
     scene.dispatch(&json!([{"id": "second", "misdeed": "buffers"}]));
