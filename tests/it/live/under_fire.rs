@@ -1031,7 +1031,8 @@ fn the_server_goes_away_while_php_runs(version: u8) {
         scene.wait_for(id, "run", &worker);
     }
     // The end of the job that deletes itself early is recorded.
-    let is_written = poll(LONG, || (scene.queued() == 1).then_some(()));
+    // A slow test looks when the timeout of the other one has passed, too.
+    let is_written = poll(LONG, || (scene.queued() <= 1).then_some(()));
     assert!(is_written.is_some(), "{}", scene.redis.state());
     scene.redis.stop();
     // Time itself is the subject: a nap of two seconds and a timeout of two seconds pass while the server is away. The
