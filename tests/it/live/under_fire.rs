@@ -1149,13 +1149,14 @@ fn old_code_ends_its_jobs_and_new_code_runs_the_rest(version: u8) {
     const JOURNALS: usize = 30;
     let deployed = Deployed::new(version, 2, "");
     let scene = &deployed.scene;
+    let mut worker = scene.worker(&[]);
+    // Not while the job runs: it has to run on until the last jobs are queued.
+    scene.wait_for_ready(&worker, 2);
     scene
         .php()
         .run(&["interop:journal", "before", "--script=sleep:6+note:end"]);
-    let mut worker = scene.worker(&[]);
     let before = scene.wait_for("before", "run", &worker);
     deployed.change("src/Jobs/Journal.php", "'by' => 'php'", "'by' => 'new'");
-    scene.wait_for_ready(&worker, 2);
     scene.php().text(&["queue:restart"]);
     // At once, before artisand receives it.
     scene.doze(JOURNALS);
