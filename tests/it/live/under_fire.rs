@@ -993,7 +993,7 @@ fn short_jobs_end_at_a_stop_and_long_ones_go_back(version: u8) {
         let script = format!("--script=sleep:{seconds}+note:end,note:end");
         scene.php().run(&["interop:journal", id, &script]);
     }
-    let mut worker = scene.worker(&["--grace=3"]);
+    let mut worker = scene.worker(&["--grace=5"]);
     for id in ["short", "long"] {
         scene.wait_for(id, "run", &worker);
     }
