@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use serde_json::{Value, json};
 use sqlx::{Connection as _, Executor as _};
 
 use crate::harness::chromium::Chromium;
@@ -80,6 +81,18 @@ impl Watched {
 
     fn button(table: &str, text: &str) -> String {
         format!("{}?.querySelector('button')", Self::row(table, text))
+    }
+
+    /// Whether both workers tell that the queue is paused, which each notices within a second.
+    fn is_pause_heard(&self) -> bool {
+        let records = self.keys("*artisand:worker:*");
+        let is_heard = |key: &&String| {
+            let record: Option<Vec<u8>> = self.redis.query(&[b"GET", key.as_bytes()]);
+            let record = record.unwrap_or_else(|| b"null".to_vec());
+            let record: Value = serde_json::from_slice(&record).unwrap();
+            record["paused_queues"] == json!(["default"])
+        };
+        records.iter().filter(is_heard).count() == self.workers.len()
     }
 
     fn end(mut self) {
@@ -157,6 +170,9 @@ fn an_operator_sees_retries_and_pauses(version: u8) {
         page.redis.state(),
         page.workers[0].describe()
     );
+    eventually("both workers to notice it", SOON, || {
+        page.is_pause_heard().then_some(())
+    });
     page.browser.click(&Watched::button("failed", &bad));
     page.browser
         .until("document.getElementById('message').textContent.includes('Retried 1 job')");
@@ -338,7 +354,7 @@ fn the_page_fits_every_width_in_light_and_dark() {
     );
     // What assistive technology gets: a name for each control, picture and table.
     let nameless = "[...document.querySelectorAll('button, input, select, table, svg.chart')].filter(e => !(e.textContent.trim() && e.tagName === 'BUTTON') && !e.getAttribute('aria-label') && !e.labels?.length).map(e => e.outerHTML)";
-    assert_eq!(page.browser.value(nameless), serde_json::json!([]));
+    assert_eq!(page.browser.value(nameless), json!([]));
     page.end();
 }
 
