@@ -347,6 +347,7 @@ fn the_page_fits_every_width_in_light_and_dark() {
     }
     let is_dark = "getComputedStyle(document.body).backgroundColor";
     page.browser.look_like(320, "dark");
+    page.browser.until("innerWidth === 320");
     assert_eq!(page.browser.value(is_dark), "rgb(19, 22, 27)");
     assert_eq!(
         page.browser.value("document.documentElement.scrollWidth"),
