@@ -216,14 +216,16 @@ on_every_laravel!(a_failure_is_told_once_however_often_php_is_killed);
 fn a_failure_is_told_once_however_often_php_is_killed(version: u8) {
     let scene = scene(version, MAPPINGS);
     let uuid = scene.push("killed", &["--tries=1"]);
-    let args = ["queue:work", "redis", "--sleep=0.1"];
+    let args = ["queue:work", "redis", "--sleep=0.1", "-v"];
     let mut worker = ManagedChild::spawn(scene.workplace.artisand(&args));
     // Before PHP could take the closure, or after: in neither case twice.
-    for _ in 0..3 {
+    for round in 0..3 {
         scene
             .redis
             .eventually("a failed job, or its end", SOON, || {
-                (scene.failed().len() == 1).then_some(())
+                // The later workers find it failed: each is killed once its PHP can take the closure.
+                let can_take = round == 0 || worker.stderr().contains("has booted the app");
+                (can_take && scene.failed().len() == 1).then_some(())
             });
         worker.signal(Signal::KILL);
         worker.wait_timeout(SOON);
