@@ -170,7 +170,8 @@ impl Watched {
     pub(crate) fn fail_over(&self) {
         let before = self.named();
         let mut ordered: Option<Instant> = None;
-        eventually("the sentinels name another master", LONG, || {
+        // A sentinel that got no processor for two seconds does nothing for half a minute.
+        eventually("the sentinels name another master", 3 * LONG, || {
             // A sentinel may not know yet that the replica is fit, or may give up a failover that it has begun.
             if ordered.is_none_or(|moment| moment.elapsed() > Duration::from_secs(4)) {
                 let client = Client::open(self.sentinels[0].url()).unwrap();
