@@ -35,7 +35,7 @@ fn every_command_says_what_it_can_do_on_sqs(version: u8) {
     let server = Sqs::start();
     let scene = scene(&server, version, &[], INTEROP_MAPPINGS);
     scene.push("one", &[]);
-    scene.push("two", &["--delay=60"]);
+    scene.push("two", &["--delay=600"]);
     #[rustfmt::skip]
     let rows: [(&[&str], i32, &[&str]); 9] = [
         (&["queue:migrate", "--json"], 0, &["\"driver\":\"sqs\",\"delayed\":0"]),

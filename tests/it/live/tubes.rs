@@ -338,7 +338,7 @@ fn every_command_says_what_it_can_do(version: u8) {
         (output.status.code().unwrap(), text)
     };
     tubes.push("one", &[]);
-    tubes.push("two", &["--delay=60"]);
+    tubes.push("two", &["--delay=600"]);
     #[rustfmt::skip]
     let rows: [(&[&str], i32, &[&str]); 8] = [
         (&["queue:migrate"], 0, &["workers of the driver [beanstalkd] find due jobs where they are"]),
