@@ -1,11 +1,13 @@
 //! A private `beanstalkd`: free port, nothing on disk, killed on drop.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+
+use super::redis::free_port;
 
 /// A running server. No test ever talks to a server that another program started.
 pub(crate) struct Beanstalkd {
@@ -32,9 +34,7 @@ impl Beanstalkd {
         };
         // Another program may take the port between this check and the server's start.
         for _ in 0..5 {
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-            server.port = listener.local_addr().unwrap().port();
-            drop(listener);
+            server.port = free_port();
             if server.launch() {
                 return server;
             }
