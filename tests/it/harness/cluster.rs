@@ -39,16 +39,15 @@ impl Cluster {
 
     /// Three masters, each with a replica that takes over within a second or two.
     pub(crate) fn with_replicas() -> Self {
-        Self::replicated(Duration::from_secs(1))
+        let cluster = Self::with_patient_replicas();
+        // Not earlier: a master that the machine keeps waiting meanwhile would be replaced.
+        cluster.query_all(&[b"CONFIG", b"SET", b"cluster-node-timeout", b"1000"]);
+        cluster
     }
 
     /// The same, but a replica takes over only when it is told to, also where the machine keeps a master waiting.
     pub(crate) fn with_patient_replicas() -> Self {
-        Self::replicated(Duration::from_secs(10))
-    }
-
-    fn replicated(timeout: Duration) -> Self {
-        let cluster = Self::of(2 * usize::from(MASTERS), timeout, &[]);
+        let cluster = Self::of(2 * usize::from(MASTERS), Duration::from_secs(10), &[]);
         let masters: Vec<String> = (0..3).map(|node| cluster.id(node)).collect();
         for (replica, master) in (3..).zip(&masters) {
             let node = &cluster.nodes[replica];
