@@ -1,12 +1,21 @@
 //! Idle workers wait for jobs on the server.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use artisand::queue::{BeanstalkdQueue, Queue as _, QueueName, Settled, Settlement, Sizes};
 
 use super::{connections_wait, in_seconds, pending, push, queue_of, take, take_one};
 use crate::contract::{ids, name, payload, pop, settle, sizes};
 use crate::harness::beanstalkd::Beanstalkd;
+
+/// Waits until no connection waits for a job; a wait that began then would have gone on for ten seconds.
+pub(super) async fn wait_ends_early(server: &Beanstalkd, began: Instant) {
+    connections_wait(server, 0).await;
+    assert!(
+        began.elapsed() < Duration::from_secs(8),
+        "it ended by itself"
+    );
+}
 
 async fn wait(queue: &BeanstalkdQueue, queues: &[&str], seconds: u64) -> Option<QueueName> {
     let queues: Vec<QueueName> = queues.iter().map(|queue| name(queue)).collect();
@@ -60,15 +69,16 @@ async fn a_worker_that_is_full_or_pauses_a_queue_takes_no_job_by_waiting() {
     settle(&queue, &job, Settlement::Delete).await;
     settle(&queue, &take_one(&queue, "q").await, Settlement::Delete).await;
     assert!(take(&queue, "q", 1).await.is_empty());
+    let began = Instant::now();
     let waiting = async {
-        let waited = wait(&queue, &["q"], 5).await;
+        let waited = wait(&queue, &["q"], 10).await;
         (waited, sizes(&queue, "p").await)
     };
     let full = async {
         connections_wait(&server, 1).await;
         push(&queue, "p", &[3, 4]).await;
         assert_eq!(take(&queue, "p", 1).await.len(), 1);
-        connections_wait(&server, 0).await;
+        wait_ends_early(&server, began).await;
         push(&queue, "q", &[5]).await;
     };
     let ((waited, _), ()) = tokio::join!(waiting, full);
@@ -80,9 +90,12 @@ async fn a_worker_that_is_full_or_pauses_a_queue_takes_no_job_by_waiting() {
 async fn a_wait_that_was_given_up_takes_nothing() {
     let server = Beanstalkd::start();
     let queue = queue_of(&server, 90);
-    let dropped = tokio::time::timeout(Duration::from_millis(300), wait(&queue, &["q"], 10)).await;
-    assert!(dropped.is_err());
-    connections_wait(&server, 0).await;
+    let began = Instant::now();
+    tokio::select! {
+        found = wait(&queue, &["q"], 10) => panic!("there is no job: {found:?}"),
+        () = connections_wait(&server, 1) => {}
+    }
+    wait_ends_early(&server, began).await;
     push(&queue, "q", &[1]).await;
     assert_eq!(sizes(&queue, "q").await, pending(1));
     assert_eq!(take_one(&queue, "q").await.attempts, 1);
@@ -115,10 +128,11 @@ async fn a_wait_ends_with_the_worker() {
     let server = Beanstalkd::start();
     let queue = queue_of(&server, 90);
     assert!(take(&queue, "q", 1).await.is_empty());
+    let began = Instant::now();
     let ending = async {
         connections_wait(&server, 1).await;
         assert!(!queue.end_waits().await.unwrap());
-        connections_wait(&server, 0).await;
+        wait_ends_early(&server, began).await;
         push(&queue, "q", &[1]).await;
     };
     let (waited, ()) = tokio::join!(wait(&queue, &["q"], 10), ending);

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use artisand::handler::{self, JobContext, Services};
 use artisand::payload::Pattern;
@@ -14,6 +14,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::Notify;
 
+use super::waits::wait_ends_early;
 use super::{PATIENCE, connections_wait, in_seconds, queue_of, take_one};
 use crate::contract::{name, sizes};
 use crate::follow::file_stores;
@@ -197,8 +198,9 @@ async fn a_job_that_is_pushed_during_a_stop_is_left_to_other_workers() {
     let stopping = async {
         have_begun(&ran, 1).await;
         connections_wait(&server, 1).await;
+        let began = Instant::now();
         control.quit();
-        connections_wait(&server, 0).await;
+        wait_ends_early(&server, began).await;
         looker.push(&q, &[job(2)]).await.unwrap();
         goes_on.notify_one();
     };
