@@ -310,7 +310,8 @@ fn refusals_of_the_apps_stores_are_counted() {
 #[test]
 fn nothing_but_reading_is_served_and_a_taken_address_is_said() {
     let redis = RedisServer::start();
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    // No other program gets this port while nothing listens on it.
+    let taken = TcpListener::bind(("127.0.0.1", free_port())).unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let workplace = Workplace::new(&redis, "", 90, &format!("[http]\nlisten = \"{address}\"\n"));
     let mut worker = ManagedChild::spawn(workplace.artisand(&["queue:work", "redis"]));
