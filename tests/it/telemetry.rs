@@ -370,7 +370,7 @@ fn workers_are_listed_with_what_they_do_while_they_live() {
     let seen = told("a heartbeat after the jobs", &|workers| {
         workers
             .iter()
-            .any(|worker| worker["done"] == 2 && worker["failed"] == 1)
+            .any(|worker| worker["done"] == 2 && worker["failed"] == 1 && worker["busy"] == 1)
     });
     let worker = &seen[0];
     for (key, expected) in [
