@@ -4,15 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use artisand::queue::Keys;
 use regex::Regex;
 use serde_json::Value;
 
 use crate::harness::fixtures::project;
-use crate::harness::process::{artisand, cargo};
+use crate::harness::process::{artisand, cargo, eventually};
 use crate::harness::redis::RedisServer;
 use crate::telemetry::{Served, names};
+
+const SOON: Duration = Duration::from_secs(60);
 
 fn read(path: &str) -> String {
     let path = project().join(path);
@@ -182,7 +185,8 @@ fn what_kubernetes_and_keda_are_told_exists() {
         }
         for get in values(&document, "httpGet") {
             let path = text(&get["path"]);
-            assert_eq!(served.get(path).0, 200, "{path}");
+            // A server that takes two seconds to answer counts as away.
+            eventually(path, SOON, || (served.get(path).0 == 200).then_some(()));
             assert_eq!(get["port"], "metrics");
             probed.insert(path.to_owned());
         }
