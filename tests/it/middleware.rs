@@ -337,7 +337,8 @@ async fn the_lock_of_a_blocking_function_is_held_until_it_returns() {
     let handler = handler.with_middleware(overlap().expires_after(Duration::from_secs(4)));
     let queue = Arc::new(MemoryQueue::new(Some(Duration::from_secs(90))));
     queue.push(&queue_name(), &[payload(1, &[])]).await.unwrap();
-    let options = options(Duration::from_millis(500));
+    // The lock has to be taken until then.
+    let options = options(Duration::from_secs(4));
     let worker = Worker::new(queue, router(handler), options).with_services(store.services.clone());
     let report = worker.run(&Control::new()).await;
     assert_eq!(report.jobs_processed, 1);
@@ -405,20 +406,24 @@ async fn a_lock_is_renewed_while_a_handler_blocks_the_runtime_of_the_jobs() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_of_a_process_frees_what_is_still_held() {
     let store = Store::start();
-    let handler = handler::blocking(|_: IgnoredAny, _| {
-        // A handler that goes on long after its timeout.
-        std::thread::sleep(Duration::from_secs(5));
+    let (go, gone) = std::sync::mpsc::channel::<()>();
+    let gone = Mutex::new(gone);
+    let handler = handler::blocking(move |_: IgnoredAny, _| {
+        // Goes on long after its timeout: it ends with the test.
+        let _ = gone.lock().unwrap().recv();
         Ok::<(), BoxError>(())
     });
     let queue = Arc::new(MemoryQueue::new(Some(Duration::from_secs(90))));
     queue.push(&queue_name(), &[payload(1, &[])]).await.unwrap();
-    let options = options(Duration::from_millis(300));
+    // The lock has to be taken until then.
+    let options = options(Duration::from_secs(4));
     let handler = handler.with_middleware(overlap());
     let worker = Worker::new(queue, router(handler), options).with_services(store.services.clone());
     worker.run(&Control::new()).await;
     assert!(store.is_locked(), "{:?}", store.keys());
     assert_eq!(store.services.middleware.held.free_all(SOON).await, 0);
     assert!(store.keys().is_empty() && store.services.middleware.held.is_empty());
+    drop(go);
 }
 
 #[tokio::test(flavor = "multi_thread")]
