@@ -319,7 +319,8 @@ async fn a_program_that_takes_too_long_is_killed_with_all_it_started() {
         done"#,
     );
     let jobs = [
-        payload("A", 1, &json!({"maxTries": 1, "timeout": 1})),
+        // The program has to start within its time.
+        payload("A", 1, &json!({"maxTries": 1, "timeout": 4})),
         payload("A", 2, &json!({"maxTries": 1, "timeout": 20})),
     ];
     let events = script.work(1, &jobs).await;
@@ -393,7 +394,8 @@ async fn a_program_has_its_place_until_it_is_gone() {
     );
     script.options.processes = NonZeroUsize::new(1);
     script.options.max_jobs = NonZeroU64::new(1);
-    let timeouts = [20, 1, 20, 20];
+    // The second program has to start within its time.
+    let timeouts = [20, 4, 20, 20];
     let jobs: Vec<Vec<u8>> = (1..)
         .zip(timeouts)
         .map(|(n, timeout)| payload("A", n, &json!({"maxTries": 1, "timeout": timeout})))

@@ -1004,12 +1004,15 @@ async fn a_program_that_runs_too_long_is_killed_with_all_it_started() {
         "sleep 60 & echo $! >> {0}; echo $$ >> {0}; wait",
         pids.display()
     );
-    let events = exec(&script, &json!({"timeout": 1})).await;
+    // The program has to start within its time.
+    let events = exec(&script, &json!({"timeout": 4})).await;
     assert!(
         events[1].starts_with("failed: Illuminate\\Queue\\TimeoutExceeded"),
         "{events:?}"
     );
-    for pid in std::fs::read_to_string(&pids).unwrap().lines() {
+    let pids = std::fs::read_to_string(&pids).unwrap();
+    assert_eq!(pids.lines().count(), 2, "{pids}");
+    for pid in pids.lines() {
         let pid = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
         let is_gone =
             || match std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())) {
