@@ -413,7 +413,7 @@ async fn a_program_has_its_place_until_it_is_gone() {
 #[tokio::test]
 async fn a_program_that_does_not_end_with_its_input_is_killed() {
     let script = Script::new(&format!(
-        "trap '' TERM; {ANSWER}; sleep 60 & echo $! >> $D/pids; wait"
+        "trap '' TERM; sleep 60 & echo $! >> $D/pids; {ANSWER}; wait"
     ));
     let events = script.work(1, &jobs(1..=1)).await;
     assert_eq!(events, ["processing 1", "processed Deleted"]);
