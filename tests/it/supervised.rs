@@ -186,7 +186,8 @@ fn no_moment_is_too_early_to_die_with_artisand() {
 
 #[test]
 fn signals_to_all_processes_end_no_supervisor_before_the_job() {
-    let script = "echo begun >> $D/said; sleep 2; echo done >> $D/said";
+    let script =
+        "echo begun >> $D/said; until test -e $D/go; do sleep 0.05; done; echo done >> $D/said";
     let mut scene = Scene::new(90, script, "exit 1");
     scene.push("Once");
     let mut worker = ManagedChild::spawn({
@@ -212,6 +213,7 @@ fn signals_to_all_processes_end_no_supervisor_before_the_job() {
     // That nothing happens has no event: a supervisor that obeyed a signal would have ended by then.
     std::thread::sleep(Duration::from_millis(300));
     assert!(is_alive(supervisor), "{}", worker.describe());
+    std::fs::write(scene.path("go"), "").unwrap();
     worker.succeeds_within(SOON);
     assert_eq!(scene.lines("said"), ["begun", "done"]);
     all_end(&[supervisor]);
