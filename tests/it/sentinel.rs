@@ -318,7 +318,8 @@ fn failovers_under_load_lose_no_job_and_double_only_those_of_that_moment() {
     };
     let watched = Watched::start(3);
     let journal = RedisServer::start();
-    let workplace = workplace(&watched, &journal, 2);
+    // Longer than a worker stands still: it would double what it has.
+    let workplace = workplace(&watched, &journal, 6);
     let work = ["--concurrency=8", "--sleep=0.5"];
     let mut workers = [workplace.worker(&work), workplace.worker(&work)];
     let is_over = AtomicBool::new(false);
