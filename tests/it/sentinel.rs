@@ -12,9 +12,10 @@ use rustix::process::Signal;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::harness::process::{ManagedChild, Workplace, eventually, is_thorough};
+use crate::harness::process::{ManagedChild, Workplace, eventually, is_thorough, poll};
 use crate::harness::redis::{RedisServer, free_port};
 use crate::harness::sentinel::{SERVICE, Watched};
+use crate::tls::patiently;
 
 /// Many times longer than needed: the machine may be busy with other tests.
 const LONG: Duration = Duration::from_secs(60);
@@ -50,11 +51,15 @@ fn with_causes(error: &dyn std::error::Error) -> String {
 async fn what_sentinels_do_not_lead_to_is_named() {
     let watched = Watched::start(1);
     let (sentinel, dead) = (watched.sentinels[0].port(), free_port());
-    queue(SERVICE, &[sentinel]).ping().await.unwrap();
+    let ping = async |service: &str, ports: &[u16]| {
+        let queue = queue(service, ports);
+        patiently(async || queue.ping().await).await
+    };
+    ping(SERVICE, &[sentinel]).await.unwrap();
     // A dead sentinel is skipped.
-    queue(SERVICE, &[dead, sentinel]).ping().await.unwrap();
+    ping(SERVICE, &[dead, sentinel]).await.unwrap();
     let error = async |service: &str, ports: &[u16]| {
-        let error = queue(service, ports).ping().await.unwrap_err();
+        let error = ping(service, ports).await.unwrap_err();
         assert!(error.is_lost_connection() && !error.is_of_unknown_outcome());
         with_causes(&error)
     };
@@ -158,7 +163,7 @@ async fn an_old_master_that_lives_on_is_left_and_a_push_wakes_the_waiting_worker
     let old = watched.master();
     let queue = Arc::new(queue(SERVICE, &ports(&watched)));
     let q = [QueueName::from("q")];
-    queue.ping().await.unwrap();
+    patiently(async || queue.ping().await).await.unwrap();
     let (waiting, name) = (Arc::clone(&queue), q.clone());
     let waits = tokio::spawn(async move {
         let begun = Instant::now();
@@ -178,7 +183,9 @@ async fn an_old_master_that_lives_on_is_left_and_a_push_wakes_the_waiting_worker
         let clients: String = watched.servers[1 - old].query(&[b"CLIENT", b"LIST"]);
         clients.contains("cmd=blpop").then_some(())
     });
-    queue.push(&q[0], &[b"1".to_vec()]).await.unwrap();
+    patiently(async || queue.push(&q[0], &[b"1".to_vec()]).await)
+        .await
+        .unwrap();
     assert_eq!(waits.await.unwrap(), Some(q[0].clone()));
     assert_eq!(watched.servers[1 - old].length("queues:q"), 1);
     // As a replica, the old master has the job from the new one.
@@ -461,21 +468,27 @@ fn doctor_says_what_the_sentinels_say_and_peek_finds_the_master() {
     let journal = RedisServer::start();
     let workplace = workplace(&watched, &journal, 90);
     watched.servers[watched.master()].query::<()>(&[b"RPUSH", b"p_queues:default", b"{}"]);
-    let output = workplace.artisand(&["queue:peek"]).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.contains("default: 1 pending"), "{text}");
+    // A sentinel that gets no processor for half a second counts as silent.
+    let says = |command: &str, expected: &[String]| {
+        let mut text = String::new();
+        let said = poll(LONG, || {
+            let output = workplace.artisand(&[command]).output().unwrap();
+            text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let is_said = expected.iter().all(|expected| text.contains(expected));
+            is_said.then_some(())
+        });
+        assert!(said.is_some(), "{expected:?}: {text}");
+    };
+    says("queue:peek", &["default: 1 pending".to_owned()]);
     let mut watched = watched;
     watched.sentinels[1].kill();
-    let output = workplace.artisand(&["doctor"]).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let port = watched.servers[0].port();
-    for expected in [
+    let expected = [
         format!("service `{SERVICE}`, master 127.0.0.1:{port}; 1 of 2 sentinels know it"),
         format!("names no master of `{SERVICE}`: Connection refused"),
         "min-replicas-to-write is 0".to_owned(),
-    ] {
-        assert!(text.contains(&expected), "{expected}: {text}");
-    }
+    ];
+    says("doctor", &expected);
 }
 
 #[test]

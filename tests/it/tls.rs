@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use artisand::connection::{
-    Address, Error, Redis, RedisAddress, RedisOptions, SentinelServer, Sentinels, TlsOptions, Trust,
+    Address, Redis, RedisAddress, RedisOptions, SentinelServer, Sentinels, TlsOptions, Trust,
 };
 use artisand::queue::{Queue as _, QueueName, RedisQueue, RedisQueueOptions};
 
@@ -308,7 +308,9 @@ async fn sentinels_and_the_master_that_they_name_are_reached_over_tls() {
 }
 
 /// Asks again while a sentinel gets no processor for the second that it has to answer.
-async fn patiently<T>(ask: impl AsyncFn() -> Result<T, Error>) -> Result<T, Error> {
+pub(crate) async fn patiently<T, E: std::fmt::Debug>(
+    ask: impl AsyncFn() -> Result<T, E>,
+) -> Result<T, E> {
     for _ in 0..60 {
         match ask().await {
             Err(error) if format!("{error:?}").contains("timed out") => {}
