@@ -67,13 +67,13 @@ async fn a_job_that_ended_after_its_reservation_is_not_run_again() {
     let job = take(&queue, "q", 1).await.remove(0);
     // Time itself is the subject: the reservation ends.
     sleep(Duration::from_millis(1100)).await;
-    let thief = queue_of(&server, Some(1));
+    let thief = queue_of(&server, Some(4));
     assert_eq!(take(&thief, "q", 1).await.len(), 1);
     let settled = queue.settle(&[(job, Settlement::Delete)]).await.unwrap();
     assert_eq!(settled, [Settled::Gone]);
     assert_eq!(sizes(&thief, "q").await.reserved, 1, "the server kept it");
     // Time itself is the subject: the reservation ends.
-    sleep(Duration::from_millis(1100)).await;
+    sleep(Duration::from_millis(4100)).await;
     let third = in_order(queue_of(&server, None), &ledger);
     assert!(take(&third, "q", 1).await.is_empty());
     assert_eq!(sizes(&thief, "q").await, Sizes::default());
