@@ -136,7 +136,7 @@ async fn no_job_is_lost_or_ended_twice_while_connections_break() {
 async fn ended_unseen() -> bool {
     let server = Beanstalkd::start();
     let proxy = Proxy::start(server.port());
-    let queue = queue_at(proxy.port, 2);
+    let queue = queue_at(proxy.port, 4);
     push(&queue, "q", &[1, 2]).await;
     let jobs: Vec<_> = (take(&queue, "q", 2).await.into_iter())
         .map(Arc::new)

@@ -148,14 +148,14 @@ async fn jobs_that_are_due_later_come_when_they_are() {
         ..Sizes::default()
     };
     let q = name("q");
-    queue.later(&q, in_seconds(2), &payload(1)).await.unwrap();
+    queue.later(&q, in_seconds(4), &payload(1)).await.unwrap();
     assert_eq!(sizes(&queue, "q").await, delayed);
     assert!(take(&queue, "q", 1).await.is_empty());
     let mut job = take_soon(&queue, "q").await;
     let ends: [fn() -> Settlement; 3] = [
-        || Settlement::Release(in_seconds(2)),
-        || Settlement::LeaveUntil(in_seconds(2)),
-        || Settlement::ReleaseUncounted(in_seconds(2)),
+        || Settlement::Release(in_seconds(4)),
+        || Settlement::LeaveUntil(in_seconds(4)),
+        || Settlement::ReleaseUncounted(in_seconds(4)),
     ];
     for (attempts, end) in (1..).zip(ends) {
         assert_eq!(job.attempts, attempts);
@@ -195,7 +195,7 @@ async fn a_job_put_back_is_first_again_with_its_attempt_counted() {
 #[tokio::test]
 async fn a_forwarded_job_is_in_the_other_tube_only() {
     let server = Beanstalkd::start();
-    let queue = queue_of(&server, 1);
+    let queue = queue_of(&server, 4);
     push(&queue, "q", &[1, 2]).await;
     let mut jobs = take(&queue, "q", 9).await;
     let forward = || Settlement::Forward(name("php"));
@@ -224,7 +224,7 @@ async fn a_forwarded_job_is_in_the_other_tube_only() {
 #[tokio::test]
 async fn a_reservation_that_has_ended_is_told_from_the_next_one_of_the_same_job() {
     let server = Beanstalkd::start();
-    let queue = queue_of(&server, 1);
+    let queue = queue_of(&server, 4);
     push(&queue, "q", &[1]).await;
     // The same connection gets it again.
     let late = abandoned(take_one(&queue, "q").await);
@@ -250,7 +250,7 @@ async fn a_reservation_that_has_ended_is_told_from_the_next_one_of_the_same_job(
 #[tokio::test]
 async fn a_release_does_not_double_a_job_that_another_worker_has() {
     let server = Beanstalkd::start();
-    let [one, other] = [1, 90].map(|retry_after| queue_of(&server, retry_after));
+    let [one, other] = [4, 90].map(|retry_after| queue_of(&server, retry_after));
     push(&one, "q", &[1]).await;
     let late = abandoned(take_one(&one, "q").await);
     let again = take_soon(&other, "q").await;
@@ -298,10 +298,11 @@ async fn renewed_reservations_end_later_by_the_jobs_own_time_to_run() {
 async fn a_job_with_a_short_time_to_run_stays_reserved_while_it_is_in_use() {
     let server = Beanstalkd::start();
     let queue = queue_of(&server, 90);
-    server.query("use q\nput 1024 0 3 2\nhi");
+    // It is renewed when a third of its time is left.
+    server.query("use q\nput 1024 0 9 2\nhi");
     let job = take_one(&queue, "q").await;
     let other = queue_of(&server, 90);
-    let until = Instant::now() + Duration::from_secs(5);
+    let until = Instant::now() + Duration::from_secs(11);
     while Instant::now() < until {
         assert!(take(&other, "q", 1).await.is_empty());
         sleep(Duration::from_millis(100)).await;
