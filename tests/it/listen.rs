@@ -76,6 +76,15 @@ impl Scene {
         let home = self.workplace.path().display().to_string();
         processes(|command| command.contains(&home) && command.contains("--as-worker"))
     }
+
+    /// Waits until another worker has taken the place of these: it is said before they are told to end, and until they
+    /// do they may take a job.
+    fn are_replaced(&self, before: &[u32]) {
+        eventually("another worker", SOON, || {
+            let workers = self.workers();
+            (!workers.is_empty() && !workers.iter().any(|pid| before.contains(pid))).then_some(())
+        });
+    }
 }
 
 /// The name of a script comes before it.
@@ -98,12 +107,14 @@ fn a_changed_setting_counts_for_the_next_job_and_the_running_one_ends_first() {
     let mut listener = scene.listener(&[]);
     scene.push();
     scene.expect(&listener, &["first", "end"]);
+    let before = scene.workers();
     // Runs until the test lets it go.
     scene.change("long until test -e go; do sleep 0.05; done");
     expect_said(
         &listener,
         "artisand.toml changed: the worker ends its jobs and starts again.",
     );
+    scene.are_replaced(&before);
     scene.push();
     eventually("the long job runs", SOON, || {
         (scene.ran().len() == 3).then_some(())
@@ -213,9 +224,9 @@ fn a_program_that_was_built_anew_takes_over() {
         &listener,
         "program changed: the worker ends its jobs and starts again.",
     );
+    scene.are_replaced(&before);
     scene.push();
     scene.expect(&listener, &["first", "end", "first", "end", "first", "end"]);
-    assert_ne!(scene.workers(), before);
     listener.signal(Signal::TERM);
     listener.succeeds_within(SOON);
 }
