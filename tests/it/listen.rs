@@ -77,8 +77,8 @@ impl Scene {
         processes(|command| command.contains(&home) && command.contains("--as-worker"))
     }
 
-    /// Waits until another worker has taken the place of these: it is said before they are told to end, and until they
-    /// do they may take a job.
+    /// Waits until another worker has taken the place of these: the listener says that it has seen a change before it
+    /// tells them to end, and until then they may take a job.
     fn are_replaced(&self, before: &[u32]) {
         eventually("another worker", SOON, || {
             let workers = self.workers();

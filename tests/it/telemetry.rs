@@ -650,7 +650,7 @@ fn systemd_is_told_when_the_worker_has_started_lives_and_stops() {
         String::from_utf8(bytes[..length].to_vec()).unwrap()
     };
     assert_eq!(next(), "READY=1\n");
-    // A minute: what a machine that stood still has missed is told at once.
+    // One comes each 200 ms: for a minute. After a pause of the machine several come at once.
     let told = std::iter::repeat_with(next)
         .take(300)
         .find(|told| told.contains("STATUS=1 jobs running;"));

@@ -225,7 +225,9 @@ mod tests {
         drop(away);
         // Servers of other tests may be away at the same time.
         let mut others = servers_away();
-        others.wait_for(|away| *away == 0).await.unwrap();
+        let none_away = others.wait_for(|away| *away == 0);
+        let waited = tokio::time::timeout(Duration::from_secs(60), none_away);
+        waited.await.unwrap().unwrap();
         let back = tokio::time::timeout(Duration::from_secs(4), changes.changed());
         back.await.unwrap().unwrap();
         // The attempt may have begun while a server was away: only then it is excused.

@@ -197,8 +197,8 @@ async fn a_job_that_is_pushed_during_a_stop_is_left_to_other_workers() {
     let looker = queue_of(&server, 90);
     let stopping = async {
         have_begun(&ran, 1).await;
-        connections_wait(&server, 1).await;
         let began = Instant::now();
+        connections_wait(&server, 1).await;
         control.quit();
         wait_ends_early(&server, began).await;
         looker.push(&q, &[job(2)]).await.unwrap();

@@ -32,7 +32,7 @@ impl Beanstalkd {
             port: 0,
             options: options.iter().map(ToString::to_string).collect(),
         };
-        // Another program may take the port between this check and the server's start.
+        // Another test program may have chosen the same port.
         for _ in 0..5 {
             server.port = free_port();
             if server.launch() {

@@ -45,7 +45,7 @@ impl Cluster {
         cluster
     }
 
-    /// The same, but a replica takes over only when it is told to, also where the machine keeps a master waiting.
+    /// The same, but a replica takes over only when it is told to, or when its master is silent for ten seconds.
     pub(crate) fn with_patient_replicas() -> Self {
         let cluster = Self::of(2 * usize::from(MASTERS), Duration::from_secs(10), &[]);
         let masters: Vec<String> = (0..3).map(|node| cluster.id(node)).collect();

@@ -143,7 +143,7 @@ fn a_timeout_is_told_as_far_as_php_lives(version: u8) {
     ] {
         let dispatch = || {
             // Long enough that PHP tells of the job's begin before its alarm, which starts earlier.
-            let options = [tries, "--timeout=4", "--script=sleep:20,ok"];
+            let options = [tries, "--timeout=3", "--script=sleep:20,ok"];
             laravel.run(&[&["interop:journal", name][..], &options].concat());
         };
         dispatch();

@@ -385,7 +385,7 @@ class Hostile implements ShouldQueue
     /** Ends at that time: even a slow worker has taken over the job by then. */
     private function napsLong(): void
     {
-        $this->naps(15);
+        $this->naps(12);
     }
 
     private function napsAndThrows(): void
