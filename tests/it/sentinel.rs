@@ -458,9 +458,9 @@ fn a_worker_goes_on_when_its_master_is_killed_and_comes_back_as_a_replica() {
     done.sort_unstable();
     // What the replica had, no kill can double. A row is pushed again if the replica was slow to say that it has it.
     let pushes = producer.pushes.iter().enumerate();
-    let pushed = pushes.flat_map(|(number, times)| std::iter::repeat_n(number, *times));
-    let pushed: Vec<usize> = pushed.chain([ROW, ROW + 1]).collect();
-    assert_eq!(done, pushed);
+    let rows = pushes.flat_map(|(number, times)| std::iter::repeat_n(number, *times));
+    let expected: Vec<usize> = rows.chain([ROW, ROW + 1]).collect();
+    assert_eq!(done, expected);
 }
 
 #[test]
