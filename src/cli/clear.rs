@@ -7,6 +7,7 @@ use super::style::Screen;
 use super::{GlobalArgs, named, open};
 use crate::config::Config;
 use crate::queue::QueueName;
+use crate::time::Clock;
 
 /// Arguments of `queue:clear`, as given.
 #[derive(Debug, clap::Args)]
@@ -44,9 +45,9 @@ pub(super) async fn run(args: ClearArgs, global: &GlobalArgs) -> anyhow::Result<
         None => connection.default_queue.to_string(),
     };
     let names = parse(&names);
-    let mut count = 0;
+    let (now, mut count) = (Clock::System.now(), 0);
     for name in &names {
-        count += queue.clear(&QueueName::from(*name)).await?;
+        count += queue.clear(&QueueName::from(*name), now).await?;
     }
     let jobs = if count == 1 { "job" } else { "jobs" };
     let queues = if names.len() == 1 { "queue" } else { "queues" };

@@ -105,11 +105,7 @@ async fn retry(
             }
             Ok(Retried::Unknown) => format!("no failed job has the id {id}"),
             Ok(Retried::Stays { why, .. }) => why,
-            Ok(Retried::Refused(_, error)) => {
-                ended = Err(error.into());
-                break;
-            }
-            Err(error) => {
+            Ok(Retried::Refused(_, error)) | Err(error) => {
                 ended = Err(error);
                 break;
             }

@@ -273,7 +273,7 @@ impl<'a> Retry<'a> {
             }
             Retried::Refused(took, error) => {
                 self.screen.task(id, took, false)?;
-                Err(error.into())
+                Err(error)
             }
         }
     }

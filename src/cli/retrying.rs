@@ -14,7 +14,7 @@ use crate::failed::{FailedJobs, StoredJob};
 use crate::horizon::Horizon;
 use crate::outbox::before_retry;
 use crate::payload::{self, Data, Payload};
-use crate::queue::{Driver, Error, QueueName};
+use crate::queue::{Driver, QueueName};
 use crate::time::{Clock, Micros};
 
 /// The result of retrying one failed job.
@@ -33,8 +33,8 @@ pub(super) enum Retried {
         /// Why it stays.
         why: String,
     },
-    /// Its queue did not take it, so that others will not do better.
-    Refused(Duration, Error),
+    /// Its queue did not take it, or may have without saying so; others will not do better.
+    Refused(Duration, anyhow::Error),
 }
 
 /// What only the class of a job knows.
@@ -162,6 +162,13 @@ impl<'a> Retrying<'a> {
         let pushed = connection.push(&queue, &[payload]).await;
         let took = started.elapsed();
         if let Err(error) = pushed {
+            let is_unknown = error.is_of_unknown_outcome();
+            let mut error = anyhow::Error::from(error);
+            if is_unknown {
+                error = error.context(format!(
+                    "Job [{id}] may be on its queue again: look at the queue before you retry it"
+                ));
+            }
             return Ok(Retried::Refused(took, error));
         }
         Ok(match self.store.forget(id).await {
@@ -169,7 +176,8 @@ impl<'a> Retrying<'a> {
             Err(error) => Retried::RecordStays(
                 took,
                 anyhow::Error::from(error).context(format!(
-                    "Job [{id}] is on its queue again, and its record could not be deleted (`queue:forget {id}` deletes it)"
+                    "Job [{id}] is on its queue again, and its record could not be deleted (delete it with \
+                     `queue:forget {id}`, unless it shows a later failure by then)"
                 )),
             ),
         })

@@ -44,8 +44,9 @@ pub struct Prepared {
 
 /// How long a key of `once` is remembered.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long the identity of a push is remembered that a lost connection may interrupt: longer than it is tried.
-pub(super) const A_WHILE: Duration = Duration::from_secs(60);
+/// How long the identity of a push is remembered that a lost connection may interrupt: longer than it is tried, which is
+/// up to five times with a reply that is waited for half a minute.
+pub(super) const A_WHILE: Duration = Duration::from_secs(300);
 
 impl Prepared {
     /// The uuid of the job.

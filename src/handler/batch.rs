@@ -367,7 +367,7 @@ struct Addition {
     pushes: Vec<Push>,
 }
 
-/// Pushes all jobs in one step and exactly once, even if the connection breaks in between.
+/// Pushes all jobs exactly once, even if the connection breaks in between.
 async fn push(queues: &dyn Queue, pushes: &[Push]) -> Result<(), crate::queue::Error> {
     if pushes.is_empty() {
         return Ok(());

@@ -319,8 +319,8 @@ impl Queue for FailoverQueue {
         self.first.look(queue, place, from, limit)
     }
 
-    fn clear<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, u64> {
-        self.first.clear(queue)
+    fn clear<'a>(&'a self, queue: &'a QueueName, now: UnixSeconds) -> Answer<'a, u64> {
+        self.first.clear(queue, now)
     }
 
     fn queues(&self) -> Answer<'_, Vec<QueueName>> {

@@ -380,8 +380,8 @@ impl Queue for Server {
         self.jobs.look(queue, place, from, limit)
     }
 
-    fn clear<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, u64> {
-        self.jobs.clear(queue)
+    fn clear<'a>(&'a self, queue: &'a QueueName, now: UnixSeconds) -> Answer<'a, u64> {
+        self.jobs.clear(queue, now)
     }
 
     fn queues(&self) -> Answer<'_, Vec<QueueName>> {

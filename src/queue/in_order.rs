@@ -463,8 +463,8 @@ impl Queue for InOrder {
         self.queue.look(queue, place, from, limit)
     }
 
-    fn clear<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, u64> {
-        self.queue.clear(queue)
+    fn clear<'a>(&'a self, queue: &'a QueueName, now: UnixSeconds) -> Answer<'a, u64> {
+        self.queue.clear(queue, now)
     }
 
     fn queues(&self) -> Answer<'_, Vec<QueueName>> {

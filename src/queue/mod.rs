@@ -765,8 +765,9 @@ pub trait Queue: Send + Sync + fmt::Debug + 'static {
         limit: usize,
     ) -> Answer<'a, Vec<Vec<u8>>>;
 
-    /// Deletes all jobs of a queue, including reserved ones, and returns how many; the quarantine stays.
-    fn clear<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, u64>;
+    /// Deletes the jobs of a queue and returns how many; the quarantine stays, and so do jobs whose reservation has not
+    /// ended: the workers that run them have to find them to end them. SQS deletes these, too.
+    fn clear<'a>(&'a self, queue: &'a QueueName, now: UnixSeconds) -> Answer<'a, u64>;
 
     /// Names of the queues that hold jobs now, in any place.
     fn queues(&self) -> Answer<'_, Vec<QueueName>>;

@@ -128,7 +128,7 @@ impl Queue for NoQueue {
         at_once(Ok(Vec::new()))
     }
 
-    fn clear<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, u64> {
+    fn clear<'a>(&'a self, queue: &'a QueueName, _now: UnixSeconds) -> Answer<'a, u64> {
         at_once(Err(refused(queue)))
     }
 

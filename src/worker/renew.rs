@@ -433,7 +433,7 @@ mod tests {
         let mut renewer = Arc::into_inner(renewals.renewer).unwrap();
         renewer.observers = std::iter::once(observer).collect();
         let [a, b] = ["a", "b"].map(QueueName::from);
-        server.jobs.clear(&a).await.unwrap();
+        server.jobs.lose_reservations(&a);
         let jobs = running.older_than(Duration::ZERO);
         for queue in [&a, &b] {
             renewer.renew(&jobs[queue]).await.unwrap();
@@ -444,7 +444,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn two_misses_of_one_moment_are_one() {
         let (server, running, renewals) = scene().await;
-        server.jobs.clear(&QueueName::from("a")).await.unwrap();
+        server.jobs.lose_reservations(&QueueName::from("a"));
         let jobs = running.older_than(Duration::ZERO);
         let of_a = &jobs[&QueueName::from("a")];
         let missed = async || {
@@ -518,7 +518,7 @@ mod tests {
     async fn a_reservation_that_is_lost_while_its_job_runs_is_told_once() {
         let (server, _running, told) = renewing().await;
         tokio::time::sleep(S(25)).await;
-        server.jobs.clear(&"default".into()).await.unwrap();
+        server.jobs.lose_reservations(&"default".into());
         tokio::time::sleep(S(10)).await;
         assert!(told.take().is_empty(), "the job may be settled just now");
         tokio::time::sleep(S(300)).await;

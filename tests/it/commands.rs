@@ -439,7 +439,7 @@ fn a_job_whose_record_cannot_be_deleted_is_told_as_pushed() {
     for part in [
         "exit 1\n",
         "  a ... [runtime] DONE\n",
-        "ERROR  Job [a] is on its queue again, and its record could not be deleted (`queue:forget a` deletes it): could not lock",
+        "ERROR  Job [a] is on its queue again, and its record could not be deleted (delete it with `queue:forget a`, unless it shows a later failure by then): could not lock",
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }

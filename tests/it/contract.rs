@@ -563,7 +563,7 @@ async fn jobs_for_others_may_be_taken_between_two_selecting_pops(queue: impl Sub
         push_ids(&queue, q, &[8, 9]).await;
         assert_eq!(ids(&worker.pop(&queue, q, 9, 0).await), ["i8"]);
         assert_eq!(pending(&queue, q).await, [9]);
-        queue.clear(&name(q)).await.unwrap();
+        queue.clear(&name(q), at(0)).await.unwrap();
         push_ids(&queue, q, &[2, 9]).await;
         assert_eq!(ids(&worker.pop(&queue, q, 9, 0).await), ["i2"]);
     }
@@ -661,27 +661,32 @@ pub(crate) async fn a_push_wakes_a_waiting_worker(queue: impl Subject) {
     );
 }
 
-async fn clearing_deletes_all_but_the_quarantine(queue: impl Subject) {
+async fn clearing_leaves_reserved_jobs_and_the_quarantine(queue: impl Subject) {
     queue
         .push(&name("q"), &[payload(1), payload(2), b"bad".to_vec()])
         .await
         .unwrap();
     queue.later(&name("q"), at(99), &payload(3)).await.unwrap();
-    pop(&queue, &["q"], 1, 0).await;
+    let running = pop(&queue, &["q"], 1, 0).await.jobs.remove(0);
     for job in pop(&queue, &["q"], 2, 0).await.jobs {
         if *job.payload == *b"bad" {
             settle(&queue, &job, Settlement::Quarantine).await;
         }
     }
     queue.push(&name("q"), &[payload(4)]).await.unwrap();
-    assert_eq!(queue.clear(&name("q")).await.unwrap(), 4);
-    assert_eq!(
-        sizes(&queue, "q").await,
-        Sizes {
-            quarantined: 1,
-            ..Sizes::default()
-        }
-    );
+    let left = |reserved| Sizes {
+        reserved,
+        quarantined: 1,
+        ..Sizes::default()
+    };
+    let before_end = at(RETRY_AFTER - 1);
+    assert_eq!(queue.clear(&name("q"), before_end).await.unwrap(), 2);
+    assert_eq!(sizes(&queue, "q").await, left(2));
+    // What follows its end happens.
+    let settled = settle(&queue, &running, Settlement::Delete).await;
+    assert_eq!(settled, Settled::Done);
+    assert_eq!(queue.clear(&name("q"), at(RETRY_AFTER)).await.unwrap(), 1);
+    assert_eq!(sizes(&queue, "q").await, left(0));
 }
 
 /// A job to push; it takes the lock first, if there is one.
@@ -1091,7 +1096,7 @@ contract! {
     jobs_for_others_that_stand_between_stay_in_order [Chooses, Migrates]
     a_job_that_has_to_wait_is_chosen_before_later_ones [Chooses]
     a_push_wakes_a_waiting_worker [AnnouncesPushes]
-    clearing_deletes_all_but_the_quarantine [Clears, Quarantines]
+    clearing_leaves_reserved_jobs_and_the_quarantine [Clears, Quarantines]
     what_the_end_of_a_job_brings_about_happens_with_it_or_not_at_all [FinishesInOneStep, Quarantines]
     a_job_whose_lock_is_taken_is_not_pushed [FinishesInOneStep]
     records_are_taken_once_and_what_follows_happens_once [FinishesInOneStep]

@@ -249,7 +249,7 @@ impl Queue for BeanstalkdQueue {
         Box::pin(self.head(queue, place, from, limit))
     }
 
-    fn clear<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, u64> {
+    fn clear<'a>(&'a self, queue: &'a QueueName, _now: UnixSeconds) -> Answer<'a, u64> {
         let refusal = QueueRefusal::Unsupported("clear a tube");
         Box::pin(std::future::ready(Err(refused(queue)(refusal))))
     }

@@ -109,8 +109,17 @@ impl DatabaseQueue {
         Ok(rows.into_iter().map(|row| row.into_bytes(0)).collect())
     }
 
-    pub(super) async fn delete_all(&self, queue: &QueueName) -> Result<u64, Failure> {
-        let sql = format!("delete from {} where \"queue\" = ?", self.table.name);
+    /// Deletes the jobs whose reservation has ended, and those that have none.
+    pub(super) async fn delete_all(
+        &self,
+        queue: &QueueName,
+        now: UnixSeconds,
+    ) -> Result<u64, Failure> {
+        let sql = format!(
+            "delete from {} where \"queue\" = ? and (\"reserved_at\" is null or \"reserved_at\" <= {})",
+            self.table.name,
+            self.expired(now)
+        );
         let deleted = self
             .table
             .database

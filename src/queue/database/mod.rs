@@ -403,9 +403,9 @@ impl Queue for DatabaseQueue {
         })
     }
 
-    fn clear<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, u64> {
+    fn clear<'a>(&'a self, queue: &'a QueueName, now: UnixSeconds) -> Answer<'a, u64> {
         Box::pin(async move {
-            let cleared = self.delete_all(queue).await;
+            let cleared = self.delete_all(queue, now).await;
             cleared.map_err(self.failed("clear", queue.as_str()))
         })
     }

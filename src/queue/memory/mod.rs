@@ -84,6 +84,14 @@ impl MemoryQueue {
         self
     }
 
+    /// Ends all reservations of a queue without its jobs, as if PHP had cleared it.
+    #[cfg(test)]
+    pub(crate) fn lose_reservations(&self, queue: &QueueName) {
+        if let Some(jobs) = self.state().queues.get_mut(queue) {
+            jobs.reserved.clear();
+        }
+    }
+
     /// Records of one of artisand's own lists, oldest first.
     pub fn spool(&self, spool: Spool) -> Vec<Vec<u8>> {
         self.state().spools.get(&spool).cloned().unwrap_or_default()
@@ -538,16 +546,19 @@ impl Queue for MemoryQueue {
         })
     }
 
-    fn clear<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, u64> {
+    fn clear<'a>(&'a self, queue: &'a QueueName, now: UnixSeconds) -> Answer<'a, u64> {
         Box::pin(async move {
             let mut state = self.state();
             let Some(queue) = state.queues.get_mut(queue) else {
                 return Ok(0);
             };
-            let cleared = queue.pending.len() + queue.delayed.len() + queue.reserved.len();
+            let reserved = queue.reserved.len();
+            let has_ended = |end: UnixSeconds| self.retry_after.is_some() && end <= now;
+            queue.reserved.retain(|_, end| !has_ended(*end));
+            let ended = reserved - queue.reserved.len();
+            let cleared = queue.pending.len() + queue.delayed.len() + ended;
             queue.pending.clear();
             queue.delayed.clear();
-            queue.reserved.clear();
             Ok(cleared as u64)
         })
     }

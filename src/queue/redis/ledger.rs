@@ -1,5 +1,6 @@
 //! artisand's own lists on the queue's Redis, and pushes that are made once.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,9 @@ fn ends_name() -> QueueName {
 
 /// How long the name of a worker without a heartbeat stays in the list.
 const NAME_KEPT: Duration = Duration::from_secs(600);
+/// How many jobs are pushed in one step: each has eight arguments, and Redis before 7.0 takes no command of more than
+/// 1,048,576.
+const PUSHED_AT_ONCE: usize = 100_000;
 /// How many records of workers are read in one command.
 const READ_AT_ONCE: usize = 100;
 
@@ -80,15 +84,6 @@ impl RedisQueue {
         pushes: &[Push],
         once: Once<'_>,
     ) -> Result<PushedOnce, Error> {
-        let Some(first) = pushes.first() else {
-            return Ok(PushedOnce::Now { locked: 0 });
-        };
-        let is_with_first = |push: &Push| self.keys.are_together(&first.queue, &push.queue);
-        if pushes.iter().all(is_with_first) {
-            return self
-                .push_together(&pushes.iter().collect::<Vec<_>>(), once)
-                .await;
-        }
         // On a cluster each slot remembers its own pushes: a call that is repeated makes those that are missing.
         let mut slots: Vec<Vec<&Push>> = Vec::new();
         for push in pushes {
@@ -99,11 +94,19 @@ impl RedisQueue {
                 None => slots.push(vec![push]),
             }
         }
+        let steps = slots
+            .iter()
+            .flat_map(|slot| slot.chunks(PUSHED_AT_ONCE).enumerate());
         let (mut before, mut now) = (None, None);
-        for slot in slots {
+        for (number, step) in steps {
+            // Each step remembers its own pushes, too.
+            let id = match number {
+                0 => Cow::Borrowed(once.id),
+                _ => Cow::Owned(format!("{}:{number}", once.id)),
+            };
             let is_begun = now.is_some() || before.is_some();
-            let answer = self.push_together(&slot, once).await;
-            // Those of another slot are pushed.
+            let answer = self.push_together(step, Once { id: &id, ..once }).await;
+            // Those of the steps before are pushed.
             match answer.map_err(|error| error.doubtful_if(is_begun))? {
                 PushedOnce::Now { locked } => now = Some(now.unwrap_or(0) + locked),
                 PushedOnce::Before { note } => before = Some(note),
@@ -111,9 +114,8 @@ impl RedisQueue {
         }
         Ok(match (now, before) {
             (Some(locked), _) => PushedOnce::Now { locked },
-            (None, note) => PushedOnce::Before {
-                note: note.unwrap_or_default(),
-            },
+            (None, Some(note)) => PushedOnce::Before { note },
+            (None, None) => PushedOnce::Now { locked: 0 },
         })
     }
 

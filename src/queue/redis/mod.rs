@@ -492,10 +492,11 @@ impl Queue for RedisQueue {
         Box::pin(self.range(queue, place, from, limit))
     }
 
-    fn clear<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, u64> {
+    fn clear<'a>(&'a self, queue: &'a QueueName, now: UnixSeconds) -> Answer<'a, u64> {
         Box::pin(async move {
             let keys = &self.pop_keys(queue)[..4];
-            self.call(queue, "clear.lua", &self.scripts.clear, keys, &[])
+            let args = [Arg::Int(now.0), self.ends_reservations()];
+            self.call(queue, "clear.lua", &self.scripts.clear, keys, &args)
                 .await
         })
     }

@@ -202,7 +202,7 @@ impl Queue for SqsQueue {
         unsupported(queue, "show a message without delivering it")
     }
 
-    fn clear<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, u64> {
+    fn clear<'a>(&'a self, queue: &'a QueueName, _now: UnixSeconds) -> Answer<'a, u64> {
         Box::pin(self.purge(queue))
     }
 

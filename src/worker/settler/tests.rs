@@ -178,7 +178,7 @@ async fn a_job_that_another_worker_took_while_the_server_refused_its_end_is_gone
     server.refuses(|_| Some(Fault::Refused));
     let settled = scene.end(0, recording(Spool::FollowUps));
     tokio::time::sleep(S(60)).await;
-    scene.server.jobs.clear(&"default".into()).await.unwrap();
+    scene.server.jobs.lose_reservations(&"default".into());
     server.refuses(|_| None);
     // What follows the end is done by the worker that has the job.
     assert_eq!(settled.await, Ok(Settled::Gone));
@@ -190,7 +190,7 @@ async fn a_job_that_another_worker_took_while_the_server_refused_its_end_is_gone
 async fn a_job_whose_reservation_is_gone_is_said_to_be_gone() {
     let scene = Scene::of(1).await;
     let told = scene.told.clone();
-    scene.server.jobs.clear(&"default".into()).await.unwrap();
+    scene.server.jobs.lose_reservations(&"default".into());
     let settled = scene.end(0, Settlement::Delete);
     assert_eq!(settled.await, Ok(Settled::Gone));
     assert!(scene.running.is_empty());
@@ -209,7 +209,7 @@ async fn a_job_is_said_to_be_moved_only_if_it_was_this_workers_to_move() {
         let scene = Scene::of(2).await;
         let told = scene.told.clone();
         if expected == Settled::Gone {
-            scene.server.jobs.clear(&"default".into()).await.unwrap();
+            scene.server.jobs.lose_reservations(&"default".into());
         }
         let facts = |number: usize| info(&scene.jobs[number].payload);
         let forward = Ending::forward(facts(0), "elsewhere".into());

@@ -529,7 +529,7 @@ async fn what_the_protocol_cannot_is_refused_and_changes_nothing() {
     ] {
         assert!(!queue.abilities().has(ability));
     }
-    let error = queue.clear(&q).await.unwrap_err();
+    let error = queue.clear(&q, in_seconds(0)).await.unwrap_err();
     assert_eq!(
         refusal(&error).to_string(),
         "its server cannot clear a tube"

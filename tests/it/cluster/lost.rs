@@ -226,7 +226,7 @@ async fn ends_and_pushes_whose_replies_are_lost_are_done_once() {
         assert_eq!(queue.push_once(&pushes, once).await.unwrap(), expected);
         assert_eq!(pending().await, 3);
         assert_eq!(proxy.cuts.load(Ordering::SeqCst), round);
-        queue.clear(&names[0]).await.unwrap();
+        queue.clear(&names[0], at(0)).await.unwrap();
     }
 }
 

@@ -79,7 +79,7 @@ async fn a_queue_that_old_laravel_spreads_over_slots_is_refused_with_a_remedy() 
     let queue = artisand::queue::RedisQueue::new(cluster.redis(&prefix), options);
     let (plain, tagged) = (name("mail"), name("{mail}"));
     let pushed = queue.push(&plain, &[payload(1)]).await.unwrap_err();
-    let cleared = queue.clear(&plain).await.unwrap_err();
+    let cleared = queue.clear(&plain, at(0)).await.unwrap_err();
     for error in [pushed, cleared] {
         let said = std::error::Error::source(&error).unwrap().to_string();
         assert!(said.contains("call the queue `{mail}`"), "{said}");
@@ -87,7 +87,7 @@ async fn a_queue_that_old_laravel_spreads_over_slots_is_refused_with_a_remedy() 
     }
     assert_eq!(cluster.keys(&format!("{prefix}*")), [""; 0]);
     queue.push(&tagged, &[payload(1)]).await.unwrap();
-    assert_eq!(queue.clear(&tagged).await.unwrap(), 1);
+    assert_eq!(queue.clear(&tagged, at(0)).await.unwrap(), 1);
     // Records lie with the queues: their own names, which have no tags, are in no key.
     let outbox = queue.at_home(tagged.clone());
     let (lives, records) = (Duration::from_secs(60), [b"a record".to_vec()]);

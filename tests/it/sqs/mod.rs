@@ -410,7 +410,7 @@ async fn what_the_server_never_does_is_refused_by_name() {
         refusal(&error).to_string(),
         "its server cannot take some jobs and leave the others"
     );
-    assert_eq!(queue.clear(&q).await.unwrap(), 1);
+    assert_eq!(queue.clear(&q, now()).await.unwrap(), 1);
     assert_eq!(sizes(&queue, "q").await, Sizes::default());
 }
 

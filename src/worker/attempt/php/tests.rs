@@ -158,7 +158,7 @@ async fn a_failure_is_written_down_before_php_goes_on() {
 #[tokio::test(start_paused = true)]
 async fn php_is_told_that_a_failed_job_belongs_to_another_worker_by_now() {
     let (_, told, server) = play(job(1), 1, |mut part| async move {
-        part.server.jobs.clear(&"default".into()).await.unwrap();
+        part.server.jobs.lose_reservations(&"default".into());
         part.says([failed("RuntimeException", false)]).await;
         // It must not count the batch, nor call `failed()`.
         assert_eq!(part.member.answer().await, Some(false));

@@ -44,7 +44,7 @@ async fn a_job_begins_only_if_no_other_worker_can_have_it() {
         server.push(&[job(1)]).await;
         let job = ending_in(&server.reserve().await[0], left);
         if is_cleared {
-            server.jobs.clear(&"default".into()).await.unwrap();
+            server.jobs.lose_reservations(&"default".into());
         }
         server.next("renew", [fault]);
         let (shared, _ends) = scene.shared();
