@@ -934,7 +934,8 @@ fn artisand_is_killed_at_any_moment(version: u8) {
     while scene.redis.length(&scene.queue("default")) > 0 && kills < 12 {
         let before = scene.lines().len();
         let mut worker = scene.worker(&[]);
-        poll(LONG, || (scene.lines().len() > before).then_some(()));
+        let runs_jobs = poll(LONG, || (scene.lines().len() > before).then_some(()));
+        assert!(runs_jobs.is_some(), "{}: {}", scene.name, tail(&worker));
         // Time is the subject: the kill comes at any moment.
         std::thread::sleep(Duration::from_millis(scene.random.u64(1..150)));
         let members = children(worker.id());
