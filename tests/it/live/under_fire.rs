@@ -726,7 +726,8 @@ fn a_member_that_tarries_behind_its_job_is_not_killed(version: u8) {
     scene.is_each_run_once(&runs, JOURNALS);
     let mut runs = runs.into_values().flatten();
     assert!(runs.all(|run| run.attempts == Some(1)), "{}", scene.name);
-    assert!(!tail(&worker).contains("kill"), "{}", tail(&worker));
+    let is_said = [worker.stdout(), worker.stderr()].map(|said| said.contains("kill"));
+    assert_eq!(is_said, [false; 2], "{}", worker.describe());
 }
 
 on_every_laravel!(a_member_that_tarries_behind_its_job_is_not_killed);
