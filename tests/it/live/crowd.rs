@@ -15,6 +15,9 @@ use crate::harness::stores::Settings;
 
 /// Many times what it takes: the machine may be busy with other tests.
 const LONG: Duration = Duration::from_secs(180);
+/// Jobs at the head of a batch. At least 34 of them wait until both kinds of workers run some: artisand's workers have
+/// room for 32.
+const HEAD: usize = 36;
 
 const MAPPINGS: &str = r#"
 [[map]]
@@ -89,13 +92,15 @@ impl Crowd {
             .map(|job| match job % 40 {
                 7 if fails => "fail",
                 27 if fails => "sleep:0.002+throw",
+                _ if job < HEAD => "await:both",
                 _ => "ok",
             })
             .collect();
         let callbacks = ["--then", "--catch", "--finally"];
         let args = [&["interop:batch"][..], &scripts, &callbacks, flags].concat();
         let from = self.redis.length("interop:journal");
-        self.redis.query::<i64>(&[b"DEL", b"interop:batch"]);
+        self.redis
+            .query::<i64>(&[b"DEL", b"interop:batch", b"interop:both"]);
         let batch = self.php().run(&args);
         let uuids: Vec<&str> = batch["uuids"]
             .as_array()
@@ -104,8 +109,16 @@ impl Crowd {
             .map(text)
             .collect();
         assert_eq!(uuids.len(), jobs);
-        let failing = (uuids.iter().zip(&scripts)).filter(|(_, script)| **script != "ok");
+        let is_to_fail = |script: &str| script == "fail" || script.ends_with("throw");
+        let failing = (uuids.iter().zip(&scripts)).filter(|(_, script)| is_to_fail(script));
         let failing: BTreeSet<String> = failing.map(|(uuid, _)| (*uuid).to_owned()).collect();
+        self.redis
+            .eventually("both kinds of workers have some", LONG, || {
+                let lines = journal::since(&self.redis, from);
+                let has_run = |kind: &str| lines.iter().any(|line| line.by == kind);
+                (has_run("php") && has_run("rust")).then_some(())
+            });
+        self.redis.query::<()>(&[b"SET", b"interop:both", b"1"]);
 
         let id = text(&batch["id"]);
         let (scene, workers) = (&self.scene, &mut self.workers);
