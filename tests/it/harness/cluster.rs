@@ -195,7 +195,9 @@ impl Cluster {
 
     /// The slot of a key.
     pub(crate) fn slot(&self, key: &str) -> u16 {
-        self.nodes[0].query(&[b"CLUSTER", b"KEYSLOT", key.as_bytes()])
+        let lives = |node: &&RedisServer| node.is_running();
+        let node = self.nodes.iter().find(lives).expect("a node lives");
+        node.query(&[b"CLUSTER", b"KEYSLOT", key.as_bytes()])
     }
 
     /// The number of the node that serves a slot in the beginning.
@@ -343,26 +345,27 @@ impl Cluster {
         });
     }
 
-    /// Runs a command on the node that serves its key now.
+    /// Runs a command on the node that serves its key now; while none does, it waits for a replica to take over.
     pub(crate) fn query<T: redis::FromRedisValue>(&self, command: &[&[u8]]) -> T {
-        let mut node = &self.nodes[self.first_master_of(std::str::from_utf8(command[1]).unwrap())];
-        for _ in 0..5 {
-            let mut cmd = redis::Cmd::new();
-            cmd.arg(command);
-            let Some(mut connection) = node.try_connection() else {
-                node = &self.nodes[fastrand::usize(..self.nodes.len())];
-                continue;
-            };
-            match cmd.query(&mut connection) {
-                Ok(reply) => return reply,
-                Err(error) => {
+        let key = std::str::from_utf8(command[1]).unwrap();
+        let mut node = &self.nodes[self.first_master_of(key)];
+        let mut cmd = redis::Cmd::new();
+        cmd.arg(command);
+        eventually(&format!("a node serves {key}"), AGREE, || {
+            let connection = node.try_connection();
+            let asked = connection.map(|mut connection| cmd.query::<T>(&mut connection));
+            node = match asked {
+                Some(Ok(reply)) => return Some(reply),
+                Some(Err(error)) if error.code() != Some("CLUSTERDOWN") => {
                     let (to, _) = error.redirect_node().unwrap_or_else(|| panic!("{error}"));
                     let port: u16 = to.rsplit_once(':').unwrap().1.parse().unwrap();
                     let is_it = |node: &&RedisServer| node.port() == port;
-                    node = self.nodes.iter().find(is_it).unwrap();
+                    self.nodes.iter().find(is_it).unwrap()
                 }
-            }
-        }
-        panic!("no node serves {}", String::from_utf8_lossy(command[1]));
+                // It is dead, or knows of none that serves the key: another may know.
+                _ => &self.nodes[fastrand::usize(..self.nodes.len())],
+            };
+            None
+        })
     }
 }
