@@ -22,32 +22,25 @@ const MASTERS: u16 = 3;
 const SLOTS: u16 = 16_384;
 /// How long the nodes may take to agree.
 const AGREE: Duration = Duration::from_secs(60);
+/// After how long a silence a node counts as dead: the machine keeps none waiting for as long as that.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Cluster {
     /// Three masters.
     pub(crate) fn start() -> Self {
-        // None of them is killed: a node that the machine keeps waiting is not to count as dead.
-        Self::of(usize::from(MASTERS), Duration::from_secs(10), &[])
+        Self::of(usize::from(MASTERS), &[])
     }
 
     /// Three masters that speak TLS with each other, by these options. Clients may do without.
     pub(crate) fn secured(options: &[String]) -> Self {
         let options: Vec<&str> = options.iter().map(String::as_str).collect();
         let more = [&options[..], &["--tls-cluster", "yes"]].concat();
-        Self::of(usize::from(MASTERS), Duration::from_secs(10), &more)
+        Self::of(usize::from(MASTERS), &more)
     }
 
-    /// Three masters, each with a replica that takes over within a second or two.
+    /// Three masters, each with a replica that takes over when it is told to, or when its master is killed.
     pub(crate) fn with_replicas() -> Self {
-        let cluster = Self::with_patient_replicas();
-        // Not earlier: a master that the machine keeps waiting meanwhile would be replaced.
-        cluster.query_all(&[b"CONFIG", b"SET", b"cluster-node-timeout", b"1000"]);
-        cluster
-    }
-
-    /// The same, but a replica takes over only when it is told to, or when its master is silent for ten seconds.
-    pub(crate) fn with_patient_replicas() -> Self {
-        let cluster = Self::of(2 * usize::from(MASTERS), Duration::from_secs(10), &[]);
+        let cluster = Self::of(2 * usize::from(MASTERS), &[]);
         let masters: Vec<String> = (0..3).map(|node| cluster.id(node)).collect();
         for (replica, master) in (3..).zip(&masters) {
             let node = &cluster.nodes[replica];
@@ -93,8 +86,8 @@ impl Cluster {
         cluster
     }
 
-    fn of(nodes: usize, timeout: Duration, more: &[&str]) -> Self {
-        let timeout = timeout.as_millis().to_string();
+    fn of(nodes: usize, more: &[&str]) -> Self {
+        let timeout = PATIENCE.as_millis().to_string();
         let (mut servers, mut buses) = (Vec::new(), Vec::new());
         for _ in 0..nodes {
             let options = [
@@ -183,9 +176,29 @@ impl Cluster {
         &self.nodes[number]
     }
 
-    /// A node, to stop or kill it.
-    pub(crate) fn node_mut(&mut self, number: usize) -> &mut RedisServer {
-        &mut self.nodes[number]
+    /// Kills the node that serves a key in the beginning, and waits until its replica serves the key.
+    ///
+    /// Only meanwhile a node counts as dead after a second of silence: the machine may keep one waiting for as long.
+    pub(crate) fn replace_first_master_of(&mut self, key: &str) {
+        let victim = self.first_master_of(key);
+        self.set_timeout(Duration::from_secs(1));
+        self.nodes[victim].kill();
+        self.query::<i64>(&[b"EXISTS", key.as_bytes()]);
+        self.set_timeout(PATIENCE);
+    }
+
+    /// Sets after how long a silence a node counts as dead, on all nodes that live.
+    fn set_timeout(&self, timeout: Duration) {
+        let timeout = timeout.as_millis().to_string();
+        let set: [&[u8]; 4] = [
+            b"CONFIG",
+            b"SET",
+            b"cluster-node-timeout",
+            timeout.as_bytes(),
+        ];
+        for node in self.nodes.iter().filter(|node| node.is_running()) {
+            node.query::<()>(&set);
+        }
     }
 
     /// How the nodes call this one.
