@@ -51,6 +51,8 @@ const TIMED: &[&str] = &["--max-jobs=1"];
 
 const TOO_MANY: &str = "has been attempted too many times";
 const THROWN: &str = "thrown by the script of";
+/// Of "has timed out", and before 10.10 of "may have previously timed out".
+const TIMED_OUT: &str = "timed out";
 
 #[rustfmt::skip]
 const CASES: &[Case] = &[
@@ -81,13 +83,13 @@ const CASES: &[Case] = &[
     Case { name: "no-limit", job: &["--tries=0", "--script=throw,throw,ok"],
         worker: ONCE, after: &[Delayed(0), Delayed(0), Gone] },
     Case { name: "timeout-of-the-last-try", job: &["--tries=1", "--timeout=3", "--script=sleep:20"],
-        worker: TIMED, after: &[Failed("")] },
+        worker: TIMED, after: &[Failed(TIMED_OUT)] },
     Case { name: "timeout-with-a-try-left", job: &["--tries=2", "--timeout=3", "--script=sleep:20,ok"],
         worker: TIMED, after: &[Reserved, Gone] },
     Case { name: "fail-on-timeout", job: &["--tries=3", "--timeout=3", "--fail-on-timeout", "--script=sleep:20"],
-        worker: TIMED, after: &[Failed("")] },
+        worker: TIMED, after: &[Failed(TIMED_OUT)] },
     Case { name: "timeout-of-the-worker", job: &["--script=sleep:20"],
-        worker: &["--max-jobs=1", "--tries=1", "--timeout=3"], after: &[Failed("")] },
+        worker: &["--max-jobs=1", "--tries=1", "--timeout=3"], after: &[Failed(TIMED_OUT)] },
 ];
 
 /// Which side runs an attempt.
