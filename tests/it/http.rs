@@ -33,6 +33,7 @@ const SOON: Duration = Duration::from_secs(20);
 #[derive(Debug, Clone)]
 struct Post {
     connection: usize,
+    at: Instant,
     path: String,
     headers: BTreeMap<String, String>,
     body: String,
@@ -96,6 +97,7 @@ fn serve(mut stream: TcpStream, seen: &Mutex<Seen>) {
     if is_to_be_reset(&stream) {
         seen.lock().unwrap().posts.push(Post {
             connection,
+            at: Instant::now(),
             path: "/reset".to_owned(),
             headers: BTreeMap::new(),
             body: String::new(),
@@ -218,6 +220,7 @@ fn read_post(stream: &mut TcpStream, connection: usize) -> Option<Post> {
     let body = String::from_utf8(body).unwrap();
     Some(Post {
         connection,
+        at: Instant::now(),
         path,
         headers,
         body,
@@ -564,8 +567,16 @@ async fn connections_are_used_again_and_one_that_was_closed_costs_nothing() {
     };
     let events = work(&to(server.url("/status/200")), &jobs).await;
     assert_eq!(done(events), 20);
-    let connections: Vec<usize> = server.posts().iter().map(|post| post.connection).collect();
-    assert_eq!(connections, [1; 20]);
+    let posts = server.posts();
+    assert_eq!(posts.len(), 20);
+    for pair in posts.windows(2) {
+        // A connection that is idle for a second is closed: a slow machine may keep a job waiting for as long.
+        let was_idle = pair[1].at - pair[0].at > Duration::from_secs(1);
+        assert!(
+            pair[1].connection == pair[0].connection || was_idle,
+            "{pair:?}"
+        );
+    }
 
     // One attempt at a time, each after the server has closed the previous connection.
     let server = Server::start();
