@@ -139,6 +139,14 @@ impl Sqs {
             .collect()
     }
 
+    /// How often each message of a queue was received: an attempt of its job each.
+    pub(crate) fn receives(&self, queue: &str) -> Vec<u32> {
+        let state = self.state();
+        let messages = state.queues.get(&format!("/000000000000/{queue}"));
+        let messages = messages.into_iter().flatten();
+        messages.map(|message| message.receives).collect()
+    }
+
     /// Refuses an action from now on.
     pub(crate) fn deny(&self, action: &str) {
         self.state().denied.insert(action.to_owned());

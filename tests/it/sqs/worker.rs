@@ -111,12 +111,10 @@ async fn a_worker_that_stops_spends_no_attempt_in_vain() {
     let server = Sqs::start();
     let rounds = (0..4).map(|round| stops_beside_a_push(&server, round));
     let ran = futures_util::future::join_all(rounds).await.concat();
-    let looker = queue_of(&server, None);
-    let mut pending = 0;
-    for round in 0..4 {
-        pending += sizes(&looker, &format!("queue-{round}")).await.pending;
-    }
-    assert_eq!(pending + ran.len() as u64, 4, "{pending} left, ran {ran:?}");
+    let left = (0..4).flat_map(|round| server.receives(&format!("queue-{round}")));
+    let left: Vec<u32> = left.collect();
+    assert_eq!(left.len() + ran.len(), 4, "{left:?} left, ran {ran:?}");
+    assert!(left.iter().all(|receives| *receives == 0), "{left:?}");
     assert!(ran.iter().all(|(_, attempts)| *attempts == 1), "{ran:?}");
 }
 
