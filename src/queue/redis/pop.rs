@@ -220,7 +220,7 @@ impl RedisQueue {
     }
 
     /// Whether reservations end, as pop.lua and migrate.lua are told.
-    fn ends_reservations(&self) -> Arg<'static> {
+    pub(super) fn ends_reservations(&self) -> Arg<'static> {
         match (self.options.retry_after, self.pushes.get()) {
             (None, _) => number(0),
             (Some(_), None) => number(1),

@@ -12,7 +12,7 @@ use artisand::queue::{
 use rustix::process::Signal;
 
 use super::{payload, push, request, work};
-use crate::contract::name;
+use crate::contract::{at, name};
 use crate::harness::cluster::Cluster;
 use crate::harness::process::until;
 

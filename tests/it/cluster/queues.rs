@@ -7,7 +7,7 @@ use artisand::queue::{Effect, Ledger as _, Queue as _, QueueName, Spool};
 use artisand::time::UnixSeconds;
 
 use super::{PATIENCE, payload};
-use crate::contract::name;
+use crate::contract::{at, name};
 use crate::harness::cluster::Cluster;
 use crate::harness::process::{artisand, eventually, until};
 
@@ -29,19 +29,16 @@ async fn a_push_to_any_of_many_queues_wakes_a_waiting_worker() {
         };
         let wait = queue.wait_for_push(&names, Duration::from_secs(3));
         let (woken, ()) = tokio::join!(wait, push);
-        match woken.unwrap() {
-            Some(woken) => {
-                assert_eq!(woken, *pushed);
-                next = pushes.next();
-            }
-            // A connection of the last wait that was not closed yet has taken it: a hint that is lost. Or the push came
-            // after the wait, and the next wait is not to find it.
-            None => {
-                assert!(begun.elapsed() < PATIENCE, "pushes wake no worker");
-                let key = producer.keys().notify(pushed);
-                cluster.query::<u64>(&[b"DEL", key.as_bytes()]);
-            }
+        if let Some(woken) = woken.unwrap() {
+            assert_eq!(woken, *pushed);
+            next = pushes.next();
+            continue;
         }
+        // A connection of the last wait that was not closed yet has taken it: a hint that is lost. Or the push came after
+        // the wait, and the next wait is not to find it.
+        assert!(begun.elapsed() < PATIENCE, "pushes wake no worker");
+        let key = producer.keys().notify(pushed);
+        cluster.query::<u64>(&[b"DEL", key.as_bytes()]);
     }
     // The connections of a wait that is over are closed, and take no notification away.
     let key = producer.keys().notify(&names[0]);

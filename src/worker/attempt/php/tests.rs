@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 use crate::process::pool::{Member, Pool};
-use crate::queue::{Queue as _, Sizes};
+use crate::queue::Sizes;
 use crate::routing::UnmappedPolicy;
 use crate::time::UnixSeconds;
 use crate::worker::Report;

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::handler::{self, BoxError};
-use crate::queue::{Queue as _, ReservedJob};
+use crate::queue::ReservedJob;
 use crate::worker::attempt::tests::attempt_of;
 use crate::worker::test_support::{
     Fault, NOW, RETRY_AFTER, S, Scene, does, info, job, nothing, payload,
