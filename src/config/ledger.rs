@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustix::process::geteuid;
 
 use super::laravel::Laravel;
-use super::{Config, Error};
+use super::{Config, Doubt, Error};
 use crate::connection::{
     self, Database, DatabaseKind, DatabaseOptions, FailedJobsTable, Redis, RedisOptions,
 };
@@ -25,7 +25,12 @@ pub enum LedgerPlace {
     /// The server of the queues itself.
     Own,
     /// Keys of a Redis of the app.
-    Redis(RedisOptions),
+    Redis {
+        /// How to reach it.
+        redis: RedisOptions,
+        /// A cache store of the app in the same database: Laravel clears it by emptying the database.
+        emptied_by: Option<String>,
+    },
     /// The table of jobs in a database of the app.
     Database {
         /// The database.
@@ -41,7 +46,7 @@ impl fmt::Display for LedgerPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Own => f.write_str("the server of the queues"),
-            Self::Redis(redis) => write!(f, "Redis at {}", redis.address),
+            Self::Redis { redis, .. } => write!(f, "Redis at {}", redis.address),
             Self::Database { database, .. } => {
                 write!(f, "table `{TABLE}` at {}", database.address())
             }
@@ -55,7 +60,7 @@ impl LedgerPlace {
     pub(super) fn open(&self) -> Result<Option<Arc<dyn Driver>>, connection::Error> {
         let (database, failed) = match self {
             Self::Own => return Ok(None),
-            Self::Redis(redis) => {
+            Self::Redis { redis, .. } => {
                 let queue =
                     RedisQueue::new(Redis::new(redis)?, RedisQueueOptions::default()).as_ledger();
                 return Ok(Some(Arc::new(queue)));
@@ -69,6 +74,26 @@ impl LedgerPlace {
             ..DatabaseQueueOptions::default()
         };
         Ok(Some(Arc::new(DatabaseQueue::new(&database, options)?)))
+    }
+
+    /// Says that the notes are lost when the app's cache is cleared, if they are.
+    pub(crate) fn doubt(&self) -> Option<Doubt> {
+        let Self::Redis {
+            redis,
+            emptied_by: Some(store),
+        } = self
+        else {
+            return None;
+        };
+        Some(Doubt {
+            place: None,
+            problem: format!(
+                "ends of jobs are noted: {self}, database {}, where the cache store `{store}` is: clearing it (`php artisan cache:clear`, `optimize:clear`) empties the database, and steps of chains, locks, counts of batches and failed jobs are lost",
+                redis.database
+            ),
+            remedy: "name another place as `ledger` under [worker], such as `redis:NAME` or `storage/artisand.sqlite`, or give the cache store another database",
+            is_certain: false,
+        })
     }
 
     /// Makes the file with its table, if it is one and not there. If root makes it, it belongs to the owner of its
@@ -165,25 +190,65 @@ pub(super) fn ledger(config: &Config) -> Result<LedgerPlace, String> {
     }
 }
 
-/// The server that the app keeps its cache on: what it cannot do without.
+impl Config {
+    /// Says that what is noted of the ends of jobs of this connection is lost when the app's cache is cleared, if so.
+    pub(crate) fn doubt_of_ledger(&self, connection: &str) -> Option<Doubt> {
+        let settings = super::connection_without_prefix(self, connection).ok()?;
+        settings.ledger.ok()?.doubt()
+    }
+}
+
+/// Redis, if the app keeps its cache there and so cannot do without, or its database.
 fn of_app(laravel: &Laravel) -> Result<LedgerPlace, String> {
     let store = laravel.default_cache().unwrap_or_default();
-    let of_store = |key: &str| {
-        laravel
-            .text(&["cache", "stores", &store, key])
-            .ok()
-            .flatten()
-    };
-    match of_store("driver").as_deref() {
-        Some("redis") => on_redis(laravel, &of_store("connection").unwrap_or_default()),
+    match setting_of_store(laravel, &store, "driver").as_deref() {
+        Some("redis") => on_redis_of_app(laravel),
         _ => in_database(laravel, ""),
     }
+}
+
+/// The Redis connection `default`; the next one where clearing the app's cache would empty that.
+fn on_redis_of_app(laravel: &Laravel) -> Result<LedgerPlace, String> {
+    let is_kept = |place: &LedgerPlace| place.doubt().is_none();
+    let first = on_redis(laravel, "")?;
+    if is_kept(&first) {
+        return Ok(first);
+    }
+    let mut names = laravel.redis_connections().unwrap_or_default();
+    // All workers must choose the same one, wherever their settings come from; Horizon makes its own while PHP runs.
+    names.retain(|name| name != "horizon");
+    names.sort();
+    let mut others = (names.iter()).filter_map(|name| on_redis(laravel, name).ok());
+    Ok(others.find(is_kept).unwrap_or(first))
 }
 
 fn on_redis(laravel: &Laravel, name: &str) -> Result<LedgerPlace, String> {
     let name = if name.is_empty() { "default" } else { name };
     let redis = laravel.redis(name).map_err(|error| with_causes(&error))?;
-    Ok(LedgerPlace::Redis(redis.options))
+    Ok(LedgerPlace::Redis {
+        emptied_by: store_in(laravel, &redis.options),
+        redis: redis.options,
+    })
+}
+
+/// A cache store of the app whose values are in this database.
+fn store_in(laravel: &Laravel, redis: &RedisOptions) -> Option<String> {
+    let stores = laravel.names(&["cache", "stores"]).unwrap_or_default();
+    stores.into_iter().find(|store| {
+        let driver = setting_of_store(laravel, store, "driver");
+        let connection = setting_of_store(laravel, store, "connection");
+        let connection = connection.filter(|name| !name.is_empty());
+        let values = laravel.redis(connection.as_deref().unwrap_or("default"));
+        let is_same = |values: &RedisOptions| {
+            (&values.address, values.database) == (&redis.address, redis.database)
+        };
+        driver.as_deref() == Some("redis") && values.is_ok_and(|values| is_same(&values.options))
+    })
+}
+
+fn setting_of_store(laravel: &Laravel, store: &str, key: &str) -> Option<String> {
+    let setting = laravel.text(&["cache", "stores", store, key]);
+    setting.ok().flatten()
 }
 
 fn in_database(laravel: &Laravel, name: &str) -> Result<LedgerPlace, String> {
@@ -195,10 +260,58 @@ fn in_database(laravel: &Laravel, name: &str) -> Result<LedgerPlace, String> {
     })
 }
 
-#[cfg(all(test, feature = "sqlite"))]
+#[cfg(test)]
 mod tests {
-    use super::*;
+    use std::collections::BTreeMap;
 
+    use serde_json::json;
+
+    use super::*;
+    use crate::config::RedisTable;
+    use crate::config::laravel::Origin;
+
+    #[test]
+    fn by_default_ends_are_noted_where_no_cache_is_cleared() {
+        let server = |database: u8| json!({"host": "h", "port": 1, "database": database});
+        #[rustfmt::skip]
+        let rows = [
+            // connection of the cache store, all connections => database of the ledger, store that empties it
+            (json!("cache"),   json!({"default": server(0), "cache": server(1)}), 0, None),
+            (json!("default"), json!({"default": server(0), "queue": server(1)}), 1, None),
+            (json!("cache"),   json!({"default": server(1), "cache": server(1), "sessions": server(2), "queue": server(3)}), 3, None),
+            (json!("cache"),   json!({"default": server(1), "cache": server(1)}), 1, Some("redis")),
+            (json!(null),      json!({"default": server(0), "horizon": server(2)}), 0, Some("redis")),
+        ];
+        for (connection, redis, database, store) in rows {
+            let row = format!("{connection} {redis}");
+            let stores = json!({
+                "file": {"driver": "file"},
+                "redis": {"driver": "redis", "connection": connection},
+            });
+            let laravel = Laravel {
+                version: Some("13.31".to_owned()),
+                config: json!({
+                    "cache": {"default": "redis", "stores": stores},
+                    "database": {"redis": redis},
+                }),
+                base: "/app".into(),
+                storage: "/app/storage".into(),
+                cache_prefixes: BTreeMap::new(),
+                origin: Origin::Php { cached: None },
+                env: Arc::new(|_| None),
+                redis: RedisTable::default(),
+            };
+            let place = of_app(&laravel).unwrap();
+            let LedgerPlace::Redis { redis, emptied_by } = &place else {
+                panic!("{row}: {place}");
+            };
+            let found = (redis.database, emptied_by.as_deref());
+            assert_eq!(found, (database, store), "{row}");
+            assert_eq!(place.doubt().is_some(), store.is_some(), "{row}");
+        }
+    }
+
+    #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn a_file_is_made_with_its_table_and_not_for_all_users() {
         let home = tempfile::tempdir().unwrap();

@@ -37,18 +37,8 @@ pub(super) async fn check(context: &Context<'_>) -> (Report, bool) {
     for name in &names {
         report.extend(jobs::check(context, &*queue, name, retry_after, &mut waiting).await);
     }
-    match &settings.ledger {
-        Ok(LedgerPlace::Own) | Err(_) => {}
-        Ok(place @ LedgerPlace::Database { database, .. })
-            if database.kind == DatabaseKind::Sqlite =>
-        {
-            report.warn(
-                "ledger",
-                format!("ends of jobs are noted: {place}; PHP that counts a batch in the same file fails (`database is locked`) if a note is written meanwhile"),
-                "name another place as `ledger` under [worker], such as `storage/artisand.sqlite`",
-            );
-        }
-        Ok(place) => report.ok("ledger", format!("ends of jobs are noted: {place}")),
+    if let Ok(place) = &settings.ledger {
+        report.extend(check_ledger(place).await);
     }
     if let Some(router) = context.router() {
         if let Err(error) = settings.check_choices(router) {
@@ -73,6 +63,33 @@ pub(super) async fn check(context: &Context<'_>) -> (Report, bool) {
     let (follow_ups, has_counts) = outbox::check_follow_ups(&*queue).await;
     report.extend(follow_ups);
     (report, waiting.has_batches | has_counts)
+}
+
+/// Looks at the place where the ends of jobs are noted.
+async fn check_ledger(place: &LedgerPlace) -> Report {
+    let mut report = Report::default();
+    let found = format!("ends of jobs are noted: {place}");
+    match place {
+        LedgerPlace::Own => {}
+        LedgerPlace::Redis { redis, .. } => {
+            match place.doubt() {
+                Some(doubt) => report.warn("ledger", doubt.to_string(), doubt.remedy),
+                None => report.ok("ledger", found),
+            }
+            if let Err(error) = check_servers(redis, &mut report).await {
+                report.error("ledger", error, "check that its Redis runs");
+            }
+        }
+        LedgerPlace::Database { database, .. } if database.kind == DatabaseKind::Sqlite => {
+            report.warn(
+                "ledger",
+                format!("{found}; PHP that counts a batch in the same file fails (`database is locked`) if a note is written meanwhile"),
+                "name another place as `ledger` under [worker], such as `storage/artisand.sqlite`",
+            );
+        }
+        LedgerPlace::Database { .. } | LedgerPlace::File(_) => report.ok("ledger", found),
+    }
+    report
 }
 
 /// Looks at the server, and finds the queues that hold jobs; `None` if they cannot be found.
@@ -127,11 +144,8 @@ async fn names(
         .ok()
 }
 
-async fn on_redis(
-    options: &RedisOptions,
-    queue: &RedisQueueOptions,
-    report: &mut Report,
-) -> Result<Vec<QueueName>, String> {
+/// Looks at the server of a Redis connection, or at all masters of its cluster.
+async fn check_servers(options: &RedisOptions, report: &mut Report) -> Result<Redis, String> {
     let server = Redis::new(options).map_err(|error| with_causes(&error))?;
     let masters = server
         .masters()
@@ -153,6 +167,15 @@ async fn on_redis(
     if let RedisAddress::Sentinel(sentinels) = &options.address {
         report.extend(sentinel::check(&server, sentinels).await);
     }
+    Ok(server)
+}
+
+async fn on_redis(
+    options: &RedisOptions,
+    queue: &RedisQueueOptions,
+    report: &mut Report,
+) -> Result<Vec<QueueName>, String> {
+    let server = check_servers(options, report).await?;
     let found = queues_by_prefix(&server).await;
     let found = found.map_err(|error| with_causes(&error))?;
     report.extend(prefix::check(&options.prefix, &found));

@@ -33,7 +33,9 @@ pub(super) fn warn_of_mappings(config: &Config, plan: &Plan) {
         );
     }
     let of_queue = config.doubt_of_encoding(&plan.connection);
-    for doubt in config.doubts().into_iter().chain(of_queue) {
+    let of_ledger = config.doubt_of_ledger(&plan.connection);
+    let of_connection = of_queue.into_iter().chain(of_ledger);
+    for doubt in config.doubts().into_iter().chain(of_connection) {
         tracing::warn!(target: TARGET, remedy = doubt.remedy, "{doubt}");
     }
 }
