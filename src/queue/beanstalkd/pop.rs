@@ -138,18 +138,22 @@ impl BeanstalkdQueue {
         if taken.is_empty() {
             return Vec::new();
         }
-        let about = |taken: &HeldJob| (Ticket::read(&taken.ticket), Act::Stats);
-        let about: Vec<_> = taken.iter().map(about).collect();
-        let outcomes = self.holders.act(&about).await;
-        let found = taken.into_iter().zip(&outcomes);
+        // `stats-job` says "reserved" also of a job that another worker has by now; `touch` tells.
+        let both = taken.iter().flat_map(|taken| {
+            let ticket = Ticket::read(&taken.ticket);
+            [(ticket, Act::Touch), (ticket, Act::Stats)]
+        });
+        let acts: Vec<_> = both.collect();
+        let (asked, outcomes) = (taken.len(), self.holders.act(&acts).await);
+        let found = taken.into_iter().zip(outcomes.chunks(2));
         let found: Vec<DescribedJob> = found
-            .filter_map(|(taken, outcome)| described(taken, outcome))
+            .filter_map(|(taken, outcomes)| described(taken, outcomes))
             .collect();
-        let lost = about.len() - found.len();
+        let lost = asked - found.len();
         if lost > 0 {
             tracing::warn!(
                 jobs = lost,
-                "reserved jobs are left to other workers: their connection is lost"
+                "reserved jobs are left to other workers: their connection is lost, or their time to run has passed"
             );
         }
         found
@@ -254,8 +258,10 @@ fn queue_of(queues: &[(&QueueName, Tube)], tube: &str) -> Option<QueueName> {
     queue.map(|(queue, _)| (*queue).clone())
 }
 
-fn described(taken: HeldJob, outcome: &CommandResult) -> Option<DescribedJob> {
-    let CommandResult::Reply(Reply::Ok(body)) = outcome else {
+/// What `touch` and `stats-job` tell of a job; `None` if it is reserved here no more.
+fn described(taken: HeldJob, outcomes: &[CommandResult]) -> Option<DescribedJob> {
+    use CommandResult::Reply as Said;
+    let [Said(Reply::Touched), Said(Reply::Ok(body))] = outcomes else {
         return None;
     };
     let fields = fields(body);
@@ -297,4 +303,32 @@ fn reserved_job(
         ticket: Arc::clone(&found.taken.ticket),
         delivery,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_another_worker_has_by_now_is_left_to_it() {
+        let stats = "---\ntube: q\nstate: reserved\nage: 9\ntime-left: 90\nreserves: 2\n";
+        #[rustfmt::skip]
+        let rows = [
+            (Reply::Touched,       stats.to_owned(),                    true),
+            // This is what the server says of it.
+            (Reply::NotFound,      stats.to_owned(),                    false),
+            (Reply::InternalError, stats.to_owned(),                    false),
+            (Reply::Touched,       stats.replace("reserved", "buried"), false),
+        ];
+        for (touched, stats, expected) in rows {
+            let row = format!("{touched:?} {stats}");
+            let stats = Reply::Ok(stats.into_bytes());
+            let outcomes = [touched, stats].map(CommandResult::Reply);
+            let taken = HeldJob {
+                ticket: Arc::default(),
+                payload: Arc::default(),
+            };
+            assert_eq!(described(taken, &outcomes).is_some(), expected, "{row}");
+        }
+    }
 }

@@ -53,10 +53,15 @@ fn a_pop_of_any_number_of_jobs_takes_two_round_trips() {
     receive(&mut link, "WATCHING 2\r\nWATCHING 1\r\n");
     receive(&mut link, &replies.concat());
     let jobs = taken(&mut outcomes);
-    let about = |taken: &HeldJob| (Ticket::read(&taken.ticket).unwrap(), Act::Stats);
-    let stats: Vec<_> = jobs.iter().map(about).collect();
-    let _outcomes = ask(&mut link, Ask::Held(stats));
-    let expected: Vec<String> = (0..1000).map(|id| format!("stats-job {id}\r\n")).collect();
+    let about = |taken: &HeldJob| {
+        let ticket = Ticket::read(&taken.ticket).unwrap();
+        [(ticket, Act::Touch), (ticket, Act::Stats)]
+    };
+    let acts: Vec<_> = jobs.iter().flat_map(about).collect();
+    let _outcomes = ask(&mut link, Ask::Held(acts));
+    let expected: Vec<String> = (0..1000)
+        .map(|id| format!("touch {id}\r\nstats-job {id}\r\n"))
+        .collect();
     assert_eq!(sent(&mut link), expected.concat());
     // The tube is watched now.
     drop(reserve(&mut link, 1));
