@@ -324,17 +324,26 @@ impl Link {
     /// Answers a request all of whose replies are there.
     fn land(&mut self, mut flight: Flight) {
         if flight.wait.is_some() {
-            let taken = flight
+            let taken: Vec<_> = flight
                 .outcomes
                 .drain(..)
                 .filter_map(|outcome| match outcome {
                     CommandResult::Taken(taken) => Some(taken),
                     _ => None,
-                });
+                })
+                .collect();
+            // No call may ask about them before the next pop, and none is touched in time whose time to run is unknown.
+            let tickets = taken.iter().filter_map(|taken| Ticket::read(&taken.ticket));
+            let acts: Vec<_> = tickets
+                .flat_map(|ticket| [(ticket, Act::Touch), (ticket, Act::Stats)])
+                .collect();
             self.caught
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .extend(taken);
+            if !acts.is_empty() {
+                self.begin_held(&acts, None);
+            }
         }
         let Some(Err(Ok(unwanted))) = flight.answer.map(|answer| answer.send(Ok(flight.outcomes)))
         else {

@@ -108,6 +108,27 @@ fn jobs_in_use_are_touched_in_time_and_others_released_at_their_end() {
 }
 
 #[test]
+fn a_job_that_a_wait_has_caught_is_kept_until_a_pop_takes_it() {
+    let mut link = link();
+    let wait = Ask::Wait {
+        tubes: vec![Tube::new("q").unwrap()],
+        seconds: 10,
+        turn: Turn::take(&link.load).unwrap(),
+        cancel: CancellationToken::new(),
+    };
+    let _outcomes = ask(&mut link, wait);
+    receive(&mut link, "WATCHING 2\r\nWATCHING 1\r\n");
+    sent(&mut link);
+    receive(&mut link, "RESERVED 7 1\r\na\r\n");
+    assert_eq!(sent(&mut link), "touch 7\r\nstats-job 7\r\n");
+    let told = "---\nttr: 60\ntime-left: 9\n";
+    let replies = format!("TOUCHED\r\nOK {}\r\n{told}\r\n", told.len());
+    receive(&mut link, &replies);
+    link.tick().unwrap();
+    assert_eq!(sent(&mut link), "touch 7\r\n");
+}
+
+#[test]
 fn a_reply_that_does_not_fit_ends_the_connection() {
     #[rustfmt::skip]
     let rows = [
