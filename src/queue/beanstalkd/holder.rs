@@ -134,6 +134,9 @@ impl Keeper {
             }
             match self.connect().await {
                 Ok(stream) => {
+                    let Some((ask, answer)) = unless_given_up(ask, answer) else {
+                        continue;
+                    };
                     let (load, caught) = (Arc::clone(&self.load), Arc::clone(&self.caught));
                     let mut link = Link::new(self.number, load, caught);
                     link.begin(ask, answer);
@@ -228,7 +231,9 @@ impl Keeper {
                     Ok(())
                 }
                 Event::Asked(Some((ask, answer))) => {
-                    link.begin(ask, answer);
+                    if let Some((ask, answer)) = unless_given_up(ask, answer) {
+                        link.begin(ask, answer);
+                    }
                     Ok(())
                 }
                 Event::Tick => link.tick(),
@@ -237,6 +242,20 @@ impl Keeper {
                 return Some(Error::new(ErrorKind::InvalidData, problem));
             }
         }
+    }
+}
+
+/// Answers a wait that was given up before it was sent; all else comes back.
+///
+/// The server could give such a wait a job, which would lose an attempt when the connection is closed.
+fn unless_given_up(ask: Ask, answer: AnswerTo) -> Option<(Ask, AnswerTo)> {
+    match &ask {
+        Ask::Wait { cancel, .. } if cancel.is_cancelled() => {
+            // The caller may have stopped waiting.
+            let _ = answer.send(Err(Lost::before(&CANCELLED.into())));
+            None
+        }
+        _ => Some((ask, answer)),
     }
 }
 
@@ -277,5 +296,41 @@ impl Runner {
             runtime: handle,
             _stop: stop,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::queue::beanstalkd::tube::Tube;
+
+    #[tokio::test]
+    async fn a_wait_that_is_given_up_while_its_connection_is_opened_reserves_nothing() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let options = BeanstalkdOptions {
+            host: "127.0.0.1".into(),
+            port: listener.local_addr().unwrap().port(),
+            ..BeanstalkdOptions::default()
+        };
+        let holder = Holder::start(&Arc::new(options), &Handle::current(), Caught::default());
+        let cancel = CancellationToken::new();
+        cancel.cancel();
+        let wait = Ask::Wait {
+            tubes: vec![Tube::new("q").unwrap()],
+            seconds: 10,
+            turn: holder.turn().unwrap(),
+            cancel,
+        };
+        let error = holder.ask(wait).await.unwrap_err();
+        let crate::connection::Error::Beanstalkd { was_connected, .. } = error else {
+            panic!("{error:?}");
+        };
+        assert!(!was_connected);
+        let (mut client, _) = listener.accept().await.unwrap();
+        let mut sent = Vec::new();
+        client.read_to_end(&mut sent).await.unwrap();
+        assert!(sent.is_empty(), "{sent:?}");
     }
 }
