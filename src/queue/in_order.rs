@@ -9,6 +9,9 @@
 //! Every pop looks for notes: some servers count deliveries anew after a restart, so the number of attempts tells
 //! nothing.
 //!
+//! A job that goes to quarantine has not ended: what follows from that is noted under another name, so that it happens
+//! once, and the job goes there again if it is delivered again.
+//!
 //! A push that is due to an end is a follow-up: it happens after step 1, and again if the process dies, or the reply is
 //! lost, before the follow-up is removed. Servers of this kind do not recognize a push that is repeated.
 
@@ -204,9 +207,7 @@ impl InOrder {
         let mut waits = vec![false; jobs.len()];
         for end in &ends {
             waits[end.index] = !noted.contains_key(&end.index);
-            let is_buried = matches!(&jobs[end.index].1, Settlement::Finish(effects)
-                if effects.contains(&Effect::Quarantine));
-            rows[end.index].1 = if is_buried {
+            rows[end.index].1 = if goes_to_quarantine(&jobs[end.index].1) {
                 Settlement::Quarantine
             } else {
                 Settlement::Delete
@@ -260,7 +261,12 @@ impl InOrder {
             let (id, _) = self.identity(job).filter(|_| !effects.is_empty())?;
             Some(NotedEnd {
                 index,
-                id,
+                id: if goes_to_quarantine(settlement) {
+                    // No pop looks for this one: such a job has not ended, and is not to be deleted if it comes again.
+                    format!("{id}:quarantine")
+                } else {
+                    id
+                },
                 effects,
                 job,
             })
@@ -333,6 +339,11 @@ impl InOrder {
             );
         }
     }
+}
+
+/// Whether the job goes to quarantine, where it waits for an operator: all other jobs with effects have ended.
+fn goes_to_quarantine(settlement: &Settlement) -> bool {
+    matches!(settlement, Settlement::Finish(effects) if effects.contains(&Effect::Quarantine))
 }
 
 /// Whether the job that ended then is the one that was pushed at that time.

@@ -93,3 +93,29 @@ async fn nothing_follows_from_a_job_whose_reservation_is_gone() {
     assert_eq!(settled, [Settled::Gone]);
     assert_eq!(ledger.spool(Spool::FollowUps), Vec::<Vec<u8>>::new());
 }
+
+#[tokio::test]
+async fn a_job_that_did_not_get_to_its_quarantine_is_not_deleted_when_it_comes_again() {
+    let server = Sqs::start();
+    let ledger = Arc::new(MemoryQueue::new(None));
+    let queue = in_order(queue_of(&server, None), &ledger);
+    push(&queue_of(&server, None), "q", [1]).await;
+    let job = take(&queue, "q", 1).await.remove(0);
+    let unlock = Effect::Append(Spool::FollowUps, b"unlock".to_vec());
+    let quarantine = Settlement::Finish(vec![Effect::Quarantine, unlock]);
+    server.deny("ChangeMessageVisibilityBatch");
+    let unsettled = queue
+        .settle(&[(job, quarantine.clone())])
+        .await
+        .unwrap_err();
+    assert_eq!(unsettled.settled, [None]);
+    server.allow("ChangeMessageVisibilityBatch");
+    server.deliver_again("q");
+    let other = in_order(queue_of(&server, None), &ledger);
+    let again = take(&other, "q", 1).await.remove(0);
+    let settled = other.settle(&[(again, quarantine)]).await.unwrap();
+    assert_eq!(settled, [Settled::Done]);
+    assert_eq!(server.messages("q").len(), 1);
+    // Its lock is freed once.
+    assert_eq!(ledger.spool(Spool::FollowUps), [b"unlock".to_vec()]);
+}
