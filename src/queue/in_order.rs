@@ -176,6 +176,7 @@ impl InOrder {
             "jobs that had ended were delivered again; they are deleted and not run"
         );
         let (jobs, ids): (Vec<_>, Vec<_>) = ended.into_iter().unzip();
+        self.queue.had_ended(&jobs);
         let delete = |job| (Arc::new(job), Settlement::Delete);
         let rows: Vec<_> = jobs.into_iter().map(delete).collect();
         let settled = match self.queue.settle(&rows).await {

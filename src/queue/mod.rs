@@ -585,6 +585,12 @@ pub trait Queue: Send + Sync + fmt::Debug + 'static {
         jobs: &'a [(Arc<ReservedJob>, Settlement)],
     ) -> Answer<'a, Vec<Settled>, Unsettled>;
 
+    /// Says of reserved jobs that they had ended before they were delivered again: they are deleted next, and the app
+    /// may have pushed them anew meanwhile.
+    fn had_ended(&self, jobs: &[ReservedJob]) {
+        let _ = jobs;
+    }
+
     /// Moves the end of reservations to *now + `retry_after`* and says for each whether it was still held;
     /// reservations that are gone stay gone. That of a job that is being settled may stay as it is, and count as held.
     ///

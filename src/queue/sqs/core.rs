@@ -160,6 +160,7 @@ impl Core {
                 overflow,
                 is_forwarded: false,
                 is_hidden: false,
+                has_ended: false,
                 turn: Arc::default(),
             };
             self.leases.insert(Arc::clone(&ticket), lease);

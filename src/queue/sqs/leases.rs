@@ -73,6 +73,8 @@ pub(super) struct Lease {
     pub(super) is_forwarded: bool,
     /// Whether a settlement has hidden it, or may have: it is renewed no more.
     pub(super) is_hidden: bool,
+    /// Whether its job ended earlier: a deletion was tried, here or before the message was delivered again.
+    pub(super) has_ended: bool,
     /// Taken while a request is under way that hides it.
     pub(super) turn: Arc<RwLock<()>>,
 }
@@ -143,6 +145,13 @@ impl Leases {
         if let Some(lease) = self.held().get_mut(&job.ticket) {
             lease.is_forwarded = true;
         }
+    }
+
+    /// Notes that the message's job has ended, and says whether that was known.
+    pub(super) fn ended(&self, job: &ReservedJob) -> bool {
+        let mut held = self.held();
+        let lease = held.get_mut(&job.ticket);
+        lease.is_some_and(|lease| std::mem::replace(&mut lease.has_ended, true))
     }
 
     pub(super) fn remove(&self, job: &ReservedJob) {

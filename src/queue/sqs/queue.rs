@@ -117,6 +117,12 @@ impl Queue for SqsQueue {
         Box::pin(self.timed("settle", self.settle_jobs(jobs)))
     }
 
+    fn had_ended(&self, jobs: &[ReservedJob]) {
+        for job in jobs {
+            self.core.leases.ended(job);
+        }
+    }
+
     fn renew<'a>(
         &'a self,
         jobs: &'a [Arc<ReservedJob>],

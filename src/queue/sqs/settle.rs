@@ -176,13 +176,15 @@ impl SqsQueue {
 
     async fn delete(&self, url: &Url, jobs: &[(usize, &Arc<ReservedJob>)]) -> Carried {
         let receipts: Vec<_> = jobs.iter().map(|(_, job)| receipt(job)).collect();
+        let had_ended = jobs.iter().map(|(_, job)| self.core.leases.ended(job));
+        let had_ended: Vec<bool> = had_ended.collect();
         let queue = &jobs[0].1.queue;
         let entries = match self.core.client.delete(queue, url, &receipts).await {
             Ok(entries) => entries,
             Err(error) => return Carried::failed(error),
         };
         let mut carried = Carried::default();
-        for ((index, job), entry) in jobs.iter().zip(entries) {
+        for (((index, job), entry), had_ended) in jobs.iter().zip(entries).zip(had_ended) {
             // With a reservation that has ended, the server may say so and keep the message.
             let lease = self.core.leases.of(job);
             let is_sure = lease.as_ref().is_some_and(|lease| !lease.left().is_zero());
@@ -193,7 +195,10 @@ impl SqsQueue {
                 Err((code, message)) => Err(refused(queue, "DeleteMessageBatch", code, message)),
             };
             let key = lease.and_then(|lease| lease.overflow);
-            if let Some(key) = key.filter(|_| matches!(result, Ok(Settled::Done))) {
+            // Since the job has ended, `queue:retry` may have stored its payload under the same key once more: one that
+            // stays is better than one that is lost.
+            let is_first = matches!(result, Ok(Settled::Done)) && !had_ended;
+            if let Some(key) = key.filter(|_| is_first) {
                 self.forget(&key).await;
             }
             carried.add(*index, result);

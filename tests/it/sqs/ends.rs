@@ -8,7 +8,7 @@ fn put_off(_: &ConnectionName, push: &Push) -> Effect {
     Effect::Append(Spool::FollowUps, push.payload.clone())
 }
 
-fn in_order(queue: SqsQueue, ledger: &Arc<MemoryQueue>) -> InOrder {
+pub(super) fn in_order(queue: SqsQueue, ledger: &Arc<MemoryQueue>) -> InOrder {
     let ledger = Arc::clone(ledger) as Arc<dyn artisand::queue::Driver>;
     InOrder::new(
         "sqs".into(),
@@ -19,7 +19,7 @@ fn in_order(queue: SqsQueue, ledger: &Arc<MemoryQueue>) -> InOrder {
     )
 }
 
-fn chain() -> Settlement {
+pub(super) fn chain() -> Settlement {
     let step = Push {
         queue: name("next"),
         payload: b"step".to_vec(),

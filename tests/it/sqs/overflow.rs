@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use artisand::queue::{Answer, Overflow, PayloadStore, StoreProblem};
+use artisand::queue::{Answer, MemoryQueue, Overflow, PayloadStore, StoreProblem};
 
+use super::ends::{chain, in_order};
 use super::*;
 
 /// A cache store in memory.
@@ -126,6 +127,36 @@ async fn a_payload_stays_when_an_earlier_message_of_its_job_is_deleted() {
     assert_eq!(*jobs[0].payload, *payload(1));
     settle_all(&queue, &jobs, &Settlement::Delete).await;
     assert!(store.payloads.lock().unwrap().is_empty());
+}
+
+/// PHP names a payload by the uuid of its job, and stores it anew when the job, which has failed, is retried.
+#[tokio::test]
+async fn a_payload_stays_when_the_deletion_of_its_message_is_repeated() {
+    let server = Sqs::start();
+    let store = Arc::<Store>::default();
+    let queue = with_store(&server, &store, true);
+    push(&queue, "q", [1]).await;
+    let rows = [(take(&queue, "q", 1).await.remove(0), Settlement::Delete)];
+    server.deny("DeleteMessageBatch");
+    let unsettled = queue.settle(&rows).await.unwrap_err();
+    assert_eq!(unsettled.settled, [None]);
+    server.allow("DeleteMessageBatch");
+    assert_eq!(queue.settle(&rows).await.unwrap(), [Settled::Done]);
+    assert_eq!(store.payloads.lock().unwrap().len(), 1);
+    // The same by another worker, which finds the note of the end.
+    push(&queue, "q", [2]).await;
+    let ledger = Arc::new(MemoryQueue::new(None));
+    let first = in_order(with_store(&server, &store, true), &ledger);
+    let rows = [(take(&first, "q", 1).await.remove(0), chain())];
+    server.deny("DeleteMessageBatch");
+    let unsettled = first.settle(&rows).await.unwrap_err();
+    assert_eq!(unsettled.settled, [None]);
+    server.allow("DeleteMessageBatch");
+    server.deliver_again("q");
+    let other = in_order(with_store(&server, &store, true), &ledger);
+    assert!(take(&other, "q", 1).await.is_empty());
+    assert!(server.messages("q").is_empty());
+    assert_eq!(store.payloads.lock().unwrap().len(), 2);
 }
 
 #[tokio::test]
