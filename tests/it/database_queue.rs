@@ -10,7 +10,8 @@ use artisand::dispatch::{Dispatch, Dispatched};
 use artisand::failed::FailedJob;
 use artisand::queue::{
     Claim, ConnectionName, Connections, Destination, Effect, Held, Ledger as _, Once, PopRequest,
-    Push, PushListener, Queue, QueueName, ReservedJob, Settled, Settlement, Spool, Unlock,
+    Push, PushListener, PushedOnce, Queue, QueueName, ReservedJob, Settled, Settlement, Spool,
+    Unlock,
 };
 use artisand::time::Clock;
 use serde_json::json;
@@ -48,6 +49,7 @@ on_every_database! {
     a_job_that_fails_becomes_a_row_in_the_step_that_ends_it
     what_another_transaction_holds_is_passed_by_or_waited_for
     pushes_are_told_once_they_are_made
+    identities_that_look_alike_are_not_the_same
 }
 
 // A transaction locks the whole file of SQLite: there, a settlement under way delays everything.
@@ -221,6 +223,39 @@ async fn pushes_are_told_once_they_are_made(kind: Kind) {
     // The job is gone, and nothing is pushed.
     queue.settle(&end).await.unwrap();
     assert_eq!(told(), [""; 0]);
+}
+
+/// The collation of `MySQL` and `MariaDB` takes these for equal.
+async fn identities_that_look_alike_are_not_the_same(kind: Kind) {
+    let table = JobsTable::create(kind).await;
+    let queue = table.queue(Clock::System);
+    let ids = ["José", "Jose", "jose", "Jose "];
+    for (number, id) in ids.into_iter().enumerate() {
+        let push = Push {
+            queue: name("q"),
+            payload: payload(number),
+            due: None,
+            claim: None,
+        };
+        let once = Once {
+            id,
+            remembered: Duration::from_secs(60),
+            note: id,
+        };
+        let (now, before) = (
+            PushedOnce::Now { locked: 0 },
+            PushedOnce::Before { note: id.into() },
+        );
+        for expected in [now, before] {
+            let pushed = queue.push_once(std::slice::from_ref(&push), once).await;
+            assert_eq!(pushed.unwrap(), expected, "{id:?}");
+        }
+    }
+    assert_eq!(pop(&queue, 9).await.len(), ids.len());
+    let at = Clock::System.now();
+    queue.note_end(ids[0], at, &[]).await.unwrap();
+    let ends = queue.ends(&ids.map(str::to_owned)).await.unwrap();
+    assert_eq!(ends, [Some(at), None, None, None]);
 }
 
 async fn a_job_that_fails_becomes_a_row_in_the_step_that_ends_it(kind: Kind) {

@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD as URL_SAFE;
-
 use super::DatabaseQueue;
 use super::step::{Failure, commit};
 use super::table::{NEVER, NewRow};
 use crate::connection::{DatabaseKind, DatabaseLock, FailedJobsTable, LockPlace, Transaction};
 use crate::queue::ledger::END_KEPT;
 use crate::queue::{Claim, Effect, Once, Push, PushedOnce, QueueName, Unlock};
+use crate::shown::hex;
 use crate::time::UnixSeconds;
 
 /// Queue of the rows that remember pushes that happen once, before the identity.
@@ -302,12 +300,9 @@ impl DatabaseQueue {
 }
 
 /// The queue of the row that remembers something by its identity, within the width of the column.
+///
+/// A digest, because servers compare texts by their collation: to `MySQL`, `José` and `jose ` may be the same.
 pub(super) fn noted(kind: &str, id: &str) -> String {
     use sha2::Digest as _;
-    const LONGEST: usize = 200;
-    if id.len() <= LONGEST {
-        return format!("{kind}{id}");
-    }
-    let digest = sha2::Sha256::digest(id.as_bytes());
-    format!("{kind}{}", URL_SAFE.encode(digest))
+    format!("{kind}{}", hex(&sha2::Sha256::digest(id.as_bytes())))
 }
