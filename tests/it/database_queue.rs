@@ -50,6 +50,7 @@ on_every_database! {
     what_another_transaction_holds_is_passed_by_or_waited_for
     pushes_are_told_once_they_are_made
     identities_that_look_alike_are_not_the_same
+    records_of_many_bytes_are_removed_each_once
 }
 
 // A transaction locks the whole file of SQLite: there, a settlement under way delays everything.
@@ -256,6 +257,24 @@ async fn identities_that_look_alike_are_not_the_same(kind: Kind) {
     queue.note_end(ids[0], at, &[]).await.unwrap();
     let ends = queue.ends(&ids.map(str::to_owned)).await.unwrap();
     assert_eq!(ends, [Some(at), None, None, None]);
+}
+
+async fn records_of_many_bytes_are_removed_each_once(kind: Kind) {
+    let table = JobsTable::create(kind).await;
+    let queue = table.queue(Clock::System);
+    let records = ["a", "A", "a", "b"].map(|letter| letter.repeat(200_000).into_bytes());
+    let spool = Spool::FollowUps;
+    let effects = records.clone().map(|record| Effect::Append(spool, record));
+    let at = Clock::System.now();
+    queue.note_end("id", at, &effects).await.unwrap();
+    let lives = Duration::from_secs(60);
+    assert!(queue.lease(spool, "me", lives).await.unwrap());
+    for expected in [3, 0] {
+        let removed = queue.ack(spool, "me", &records[..3], &[]).await;
+        assert_eq!(removed.unwrap(), expected);
+        let left = queue.read(spool, 0, 9).await.unwrap();
+        assert!(left == records[3..], "{} are left", left.len());
+    }
 }
 
 async fn a_job_that_fails_becomes_a_row_in_the_step_that_ends_it(kind: Kind) {

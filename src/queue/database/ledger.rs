@@ -216,7 +216,7 @@ impl DatabaseQueue {
         records: &[Vec<u8>],
     ) -> Result<Vec<i64>, Failure> {
         let mut ids = Vec::with_capacity(records.len());
-        for chunk in records.chunks(500) {
+        for chunk in parts(records) {
             let texts: Vec<_> = chunk
                 .iter()
                 .map(|record| String::from_utf8_lossy(record))
@@ -229,15 +229,39 @@ impl DatabaseQueue {
             );
             let mut params = vec![Param::Text(spool.key())];
             params.extend(texts.iter().map(|text| Param::Text(text)));
-            let mut rows = transaction.rows(&sql, &params).await?;
-            // The server may find texts equal that differ, as in upper and lower case.
+            let rows = transaction.rows(&sql, &params).await?;
             for record in chunk {
-                let place = rows.iter().position(|row| row.bytes(1) == Some(record));
-                ids.extend(place.map(|place| number(&rows.swap_remove(place), 0)));
+                // The server may find texts equal that differ, as in upper and lower case.
+                let is_its =
+                    |row: &&Row| row.bytes(1) == Some(record) && !ids.contains(&number(row, 0));
+                let id = rows.iter().find(is_its).map(|row| number(row, 0));
+                ids.extend(id);
             }
         }
         Ok(ids)
     }
+}
+
+/// Most bytes of the records that one statement names: a server takes none longer than its `max_allowed_packet`.
+const PART: usize = 256 * 1024;
+
+/// Records in parts of that many bytes at most; a longer record is a part of its own.
+fn parts(records: &[Vec<u8>]) -> impl Iterator<Item = &[Vec<u8>]> {
+    let mut rest = records;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let mut bytes = 0;
+        let fit = |record: &&Vec<u8>| {
+            bytes += record.len();
+            bytes <= PART
+        };
+        let count = rest.iter().take(500).take_while(fit).count();
+        let (part, behind) = rest.split_at(count.max(1));
+        rest = behind;
+        Some(part)
+    })
 }
 
 impl Ledger for DatabaseQueue {
@@ -362,6 +386,17 @@ mod tests {
 
     const NOW: i64 = 1_800_000_000;
     const LIVES: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn records_are_looked_for_in_parts() {
+        let counts =
+            |records: &[Vec<u8>]| -> Vec<usize> { parts(records).map(<[_]>::len).collect() };
+        let of = |bytes: usize| vec![b'a'; bytes];
+        assert_eq!(counts(&[]), [0; 0]);
+        assert_eq!(counts(&vec![of(1); 501]), [500, 1]);
+        let records = [PART / 2, PART / 2, 1, 2 * PART, 1].map(of);
+        assert_eq!(counts(&records), [2, 1, 1, 1]);
+    }
 
     #[tokio::test]
     async fn whether_a_lease_is_held_can_be_asked_while_the_file_is_locked_for_writing() {
