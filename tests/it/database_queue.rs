@@ -9,9 +9,9 @@ use artisand::connection::{DatabaseLock, FailedJobsTable, LockPlace, SqlConnecti
 use artisand::dispatch::{Dispatch, Dispatched};
 use artisand::failed::FailedJob;
 use artisand::queue::{
-    Claim, ConnectionName, Connections, Destination, Effect, Held, Ledger as _, Once, PopRequest,
-    Push, PushListener, PushedOnce, Queue, QueueName, ReservedJob, Settled, Settlement, Spool,
-    Unlock,
+    Claim, ConnectionName, Connections, DatabaseQueue, DatabaseQueueOptions, Destination, Effect,
+    Held, Ledger as _, Once, PopRequest, Push, PushListener, PushedOnce, Queue, QueueName,
+    ReservedJob, Settled, Settlement, Spool, Unlock,
 };
 use artisand::time::Clock;
 use serde_json::json;
@@ -51,6 +51,7 @@ on_every_database! {
     pushes_are_told_once_they_are_made
     identities_that_look_alike_are_not_the_same
     records_of_many_bytes_are_removed_each_once
+    reservations_may_end_later_than_the_column_can_say
 }
 
 // A transaction locks the whole file of SQLite: there, a settlement under way delays everything.
@@ -274,6 +275,19 @@ async fn records_of_many_bytes_are_removed_each_once(kind: Kind) {
         assert_eq!(removed.unwrap(), expected);
         let left = queue.read(spool, 0, 9).await.unwrap();
         assert!(left == records[3..], "{} are left", left.len());
+    }
+}
+
+async fn reservations_may_end_later_than_the_column_can_say(kind: Kind) {
+    let table = JobsTable::create(kind).await;
+    let options = DatabaseQueueOptions {
+        retry_after: Duration::from_secs(u32::MAX.into()),
+        ..DatabaseQueueOptions::default()
+    };
+    let queue = DatabaseQueue::new(table.options(), options).unwrap();
+    queue.push(&name("q"), &[payload(1)]).await.unwrap();
+    for expected in [1, 0] {
+        assert_eq!(pop(&queue, 9).await.len(), expected);
     }
 }
 

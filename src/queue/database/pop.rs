@@ -312,19 +312,20 @@ impl DatabaseQueue {
             return Ok(());
         }
         let database = &self.table.database;
-        let retry_after = self.options.retry_after.as_secs();
         let sql = format!(
             "select {}, {} from {} where \"queue\" = ?",
             database.text_of(&format!(
                 "min(case when \"reserved_at\" is null and \"available_at\" > {} then \"available_at\" end)",
                 now.0
             )),
-            database.text_of(&format!("min(\"reserved_at\") + {retry_after}")),
+            database.text_of("min(\"reserved_at\")"),
             self.table.name
         );
         let rows = database.rows(&sql, &[self.stored(queue).into()]).await?;
-        let due = |column| rows.first().and_then(|row| row.int(column));
-        let due = due(0).into_iter().chain(due(1)).min().map(UnixSeconds);
+        let first = |column| rows.first().and_then(|row| row.int(column));
+        // Added here: a long `retry_after` would leave the range of PostgreSQL's column.
+        let expires = first(1).map(|reserved| UnixSeconds(reserved).plus(self.options.retry_after));
+        let due = first(0).map(UnixSeconds).into_iter().chain(expires).min();
         popped.next_due = popped.next_due.into_iter().chain(due).min();
         Ok(())
     }
