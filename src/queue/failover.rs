@@ -17,7 +17,7 @@ use super::{
     PopRequest, Popped, Push, PushListener, PushedOnce, Queue, QueueName, ReservedJob, Settled,
     Settlement, Sizes, Unsettled,
 };
-use crate::connection::{self, LockPlace};
+use crate::connection::{self, LockPlace, Transaction};
 use crate::shown::with_causes;
 use crate::time::UnixSeconds;
 
@@ -256,6 +256,15 @@ impl Queue for FailoverQueue {
         Box::pin(self.push_all_once(pushes, once))
     }
 
+    /// Only the first connection: no other one is tried in a transaction that has failed.
+    fn push_within<'a>(
+        &'a self,
+        transaction: &'a mut Transaction,
+        pushes: &'a [Push],
+    ) -> Answer<'a, bool> {
+        self.first.push_within(transaction, pushes)
+    }
+
     fn choose<'a>(
         &'a self,
         queue: &'a QueueName,
@@ -435,6 +444,38 @@ mod tests {
         scene.push("a").await.unwrap_err();
         scene.push("b").await.unwrap();
         assert_eq!(scene.pending().await, [1, 1]);
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn what_is_pushed_within_a_transaction_of_the_first_connection_waits_for_no_lock() {
+        use crate::connection::{Database, DatabaseKind, DatabaseOptions};
+        use crate::queue::{DatabaseQueue, DatabaseQueueOptions};
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("database.sqlite");
+        std::fs::File::create(&file).unwrap();
+        let options = DatabaseOptions {
+            database: file.display().to_string(),
+            ..DatabaseOptions::new("main", DatabaseKind::Sqlite)
+        };
+        let database = Database::new(&options).unwrap();
+        for statement in DatabaseQueue::TABLE_OF_JOBS {
+            database.execute(statement, &[]).await.unwrap();
+        }
+        let queues = DatabaseQueue::new(&options, DatabaseQueueOptions::default()).unwrap();
+        let inner = Inner {
+            name: "database".into(),
+            default_queue: "default".into(),
+            queues: Arc::new(queues),
+        };
+        let failover = FailoverQueue::new(vec![inner]).unwrap();
+        let mut transaction = database.begin().await.unwrap();
+        let pushes = [push_of("default")];
+        let is_pushed = failover.push_within(&mut transaction, &pushes).await;
+        assert!(is_pushed.unwrap());
+        transaction.commit().await.unwrap();
+        let sizes = failover.sizes(&"default".into()).await.unwrap();
+        assert_eq!(sizes.pending, 1);
     }
 
     #[tokio::test(start_paused = true)]
