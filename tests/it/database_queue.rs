@@ -515,6 +515,25 @@ async fn a_transaction_on_postgres_sees_what_others_commit_meanwhile() {
     assert_eq!(level[0].text(0).unwrap(), "read committed");
 }
 
+/// As after a failover, when the old writer lives on, and new connections reach the new one.
+#[tokio::test]
+async fn connections_on_which_postgres_has_become_read_only_are_replaced() {
+    let table = JobsTable::create(Kind::Postgres).await;
+    let (database, own) = (table.database(), &table.options().database);
+    let set = async |value: &str| {
+        let sql = format!("alter database {own} set default_transaction_read_only = {value}");
+        database.execute(&sql, &[]).await.unwrap();
+    };
+    set("on").await;
+    let queue = table.queue(Clock::System);
+    let (q, payloads) = (name("q"), [payload(1)]);
+    queue.push(&q, &payloads).await.unwrap_err();
+    // It counts for new connections.
+    set("off").await;
+    queue.push(&q, &payloads).await.unwrap();
+    assert_eq!(pop(&queue, 9).await.len(), 1);
+}
+
 /// What a manifest says of an app whose queues are in this database.
 fn manifest_of<E: Engine>(server: &SqlServer<E>) -> serde_json::Value {
     let env = server.env();

@@ -242,6 +242,9 @@ impl Database {
             Ok(Err(source)) => source,
             Err(_) => SqlError::Timeout(STATEMENT_TIMEOUT),
         };
+        if source.is_read_only() {
+            self.0.pool.note_read_only();
+        }
         Err(Error::Sql {
             name: self.name().to_owned(),
             address: self.address(),

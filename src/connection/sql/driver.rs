@@ -31,6 +31,10 @@ pub(super) trait Pool: Send + Sync {
     /// Connects once more, to meet the error that the pool does not report.
     fn try_to_connect(&self) -> Answer<'_, ()>;
 
+    /// The server has become read-only: its connections are closed before they are used again. A file has no other
+    /// server.
+    fn note_read_only(&self) {}
+
     /// Closes all connections.
     fn close(&self) -> BoxFuture<'_, ()>;
 }

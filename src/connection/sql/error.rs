@@ -43,6 +43,11 @@ impl SqlError {
         self.failure().is_none_or(failure::is_reply_lost)
     }
 
+    /// True if the server refuses to write at all.
+    pub(super) fn is_read_only(&self) -> bool {
+        self.failure().is_some_and(failure::is_read_only)
+    }
+
     /// True if the pool gave up to connect, without the error that it met.
     pub(super) fn is_pool_timeout(&self) -> bool {
         self.failure().is_some_and(failure::is_pool_timeout)

@@ -44,6 +44,17 @@ pub(super) fn is_missing_table(failure: &Failure) -> bool {
     error.code().as_deref() == Some("42P01") || error.message().starts_with("no such table")
 }
 
+/// Whether the server refuses to write at all: another one may have taken its place.
+pub(super) fn is_read_only(failure: &Failure) -> bool {
+    let Some(error) = failure.as_database_error() else {
+        return false;
+    };
+    if let Some(number) = mysql_number(error) {
+        return matches!(number, 1290 | 1836);
+    }
+    error.code().as_deref() == Some("25006")
+}
+
 /// Whether the statement may have been sent, and there is no reply.
 pub(super) fn is_reply_lost(failure: &Failure) -> bool {
     matches!(

@@ -25,6 +25,8 @@ mod mysql;
 mod options;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod read_only;
 mod row;
 #[cfg(feature = "sqlite")]
 mod sqlite;

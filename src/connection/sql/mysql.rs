@@ -9,20 +9,28 @@ use super::error::SqlError;
 use super::literal::{int_or_text, with_literals};
 use super::options::DatabaseKind;
 use super::options::DatabaseOptions;
+use super::read_only::ReadOnly;
 use super::row::{Param, Row};
-use super::statement::{begun, pool_options, records, set, text_rows};
+use super::statement::{begun, records, server_options, set, text_rows};
 use crate::connection::Error;
 use crate::connection::record::{Record, Value};
 
 /// Connections to a server.
-struct MySql(sqlx::MySqlPool);
+struct MySql {
+    pool: sqlx::MySqlPool,
+    read_only: ReadOnly,
+}
 
 /// Prepares a pool; nothing is opened yet.
 pub(super) fn open(options: &DatabaseOptions) -> Result<Box<dyn Pool>, Error> {
-    Ok(Box::new(MySql(connect(options)?)))
+    let read_only = ReadOnly::default();
+    Ok(Box::new(MySql {
+        pool: connect(options, &read_only)?,
+        read_only,
+    }))
 }
 
-fn connect(options: &DatabaseOptions) -> Result<sqlx::MySqlPool, Error> {
+fn connect(options: &DatabaseOptions, read_only: &ReadOnly) -> Result<sqlx::MySqlPool, Error> {
     #[cfg(feature = "tls")]
     crate::connection::endpoint::install_crypto();
     let mut connect = sqlx::mysql::MySqlConnectOptions::new()
@@ -47,7 +55,7 @@ fn connect(options: &DatabaseOptions) -> Result<sqlx::MySqlPool, Error> {
         &options.ssl_key => ssl_client_key,
     );
     // Overrides the server's own mode: a value that does not fit must be refused, not cut.
-    let pool = pool_options(options).after_connect(|connection, _| {
+    let pool = server_options(options, read_only).after_connect(|connection, _| {
         Box::pin(async move {
             let strict = "set session sql_mode = concat(@@sql_mode, ',STRICT_ALL_TABLES')";
             sqlx::Executor::execute(connection, strict).await.map(drop)
@@ -88,18 +96,18 @@ fn ssl_mode(options: &DatabaseOptions) -> Result<MySqlSslMode, Error> {
 
 impl Pool for MySql {
     fn execute<'a>(&'a self, sql: &'a str, params: &'a [Param<'a>]) -> Answer<'a, u64> {
-        Box::pin(execute(&self.0, sql, params))
+        Box::pin(execute(&self.pool, sql, params))
     }
 
     fn rows<'a>(&'a self, sql: &'a str, params: &'a [Param<'a>]) -> Answer<'a, Vec<Row>> {
-        Box::pin(rows(&self.0, sql, params))
+        Box::pin(rows(&self.pool, sql, params))
     }
 
     fn records<'a>(&'a self, sql: &'a str, params: &'a [Param<'a>]) -> Answer<'a, Vec<Record>> {
         Box::pin(async move {
             let sql = with_literals(DatabaseKind::MySql, sql, params);
             records!(
-                sqlx::Executor::fetch_all(&self.0, sqlx::AssertSqlSafe(sql)).await,
+                sqlx::Executor::fetch_all(&self.pool, sqlx::AssertSqlSafe(sql)).await,
                 mysql_value
             )
         })
@@ -107,7 +115,7 @@ impl Pool for MySql {
 
     fn begin(&self) -> Answer<'_, Box<dyn Open>> {
         Box::pin(async move {
-            let pool = self.0.clone();
+            let pool = self.pool.clone();
             // This future has 18 KB, which would be moved with the others around it.
             let begun = begun(async move { Box::pin(pool.begin()).await }).await?;
             Ok(Box::new(begun) as Box<dyn Open>)
@@ -115,11 +123,15 @@ impl Pool for MySql {
     }
 
     fn try_to_connect(&self) -> Answer<'_, ()> {
-        Box::pin(async move { Ok(self.0.connect_options().connect().await.map(drop)?) })
+        Box::pin(async move { Ok(self.pool.connect_options().connect().await.map(drop)?) })
+    }
+
+    fn note_read_only(&self) {
+        self.read_only.note();
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.0.close())
+        Box::pin(self.pool.close())
     }
 }
 

@@ -10,8 +10,9 @@ use super::driver::{Answer, Open, Pool};
 use super::literal::{int_or_text, with_literals};
 use super::options::DatabaseKind;
 use super::options::DatabaseOptions;
+use super::read_only::ReadOnly;
 use super::row::{Param, Row};
-use super::statement::{begun, open, pool_options, records, run, set, text_rows};
+use super::statement::{begun, open, records, run, server_options, set, text_rows};
 use crate::connection::Error;
 use crate::connection::record::{Record, Value};
 
@@ -22,17 +23,20 @@ struct Postgres {
     pool: sqlx::PgPool,
     /// Set in every transaction: a pooler may give each transaction another server.
     search_path: Option<String>,
+    read_only: ReadOnly,
 }
 
 /// Prepares a pool; nothing is opened yet.
 pub(super) fn open(options: &DatabaseOptions) -> Result<Box<dyn Pool>, Error> {
+    let read_only = ReadOnly::default();
     Ok(Box::new(Postgres {
-        pool: connect(options)?,
+        pool: connect(options, &read_only)?,
         search_path: options.search_path.clone(),
+        read_only,
     }))
 }
 
-fn connect(options: &DatabaseOptions) -> Result<sqlx::PgPool, Error> {
+fn connect(options: &DatabaseOptions, read_only: &ReadOnly) -> Result<sqlx::PgPool, Error> {
     #[cfg(feature = "tls")]
     crate::connection::endpoint::install_crypto();
     let ssl_ca = ssl_ca(options);
@@ -55,7 +59,7 @@ fn connect(options: &DatabaseOptions) -> Result<sqlx::PgPool, Error> {
         &options.ssl_cert => ssl_client_cert,
         &options.ssl_key => ssl_client_key,
     );
-    Ok(pool_options(options).connect_lazy_with(connect))
+    Ok(server_options(options, read_only).connect_lazy_with(connect))
 }
 
 /// A variable that libpq reads.
@@ -151,6 +155,10 @@ impl Pool for Postgres {
 
     fn try_to_connect(&self) -> Answer<'_, ()> {
         Box::pin(async move { Ok(self.pool.connect_options().connect().await.map(drop)?) })
+    }
+
+    fn note_read_only(&self) {
+        self.read_only.note();
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

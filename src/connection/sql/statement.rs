@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use super::driver::CONNECT_TIMEOUT;
 use super::options::DatabaseOptions;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+use super::read_only::ReadOnly;
 
 /// Runs a statement.
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
@@ -133,4 +135,17 @@ pub(super) fn pool_options<DB: sqlx::Database>(
         .max_connections(options.connections)
         .acquire_timeout(CONNECT_TIMEOUT)
         .idle_timeout(Duration::from_secs(60))
+}
+
+/// The same for a server, which may become read-only.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(super) fn server_options<DB: sqlx::Database>(
+    options: &DatabaseOptions,
+    read_only: &ReadOnly,
+) -> sqlx::pool::PoolOptions<DB> {
+    let read_only = read_only.clone();
+    pool_options(options).before_acquire(move |_, connection| {
+        let is_of_use = !read_only.concerns(connection.age);
+        Box::pin(std::future::ready(Ok(is_of_use)))
+    })
 }
