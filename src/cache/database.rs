@@ -198,6 +198,7 @@ impl DatabaseStore {
             return Ok(false);
         }
         let (key, value) = (self.key(key), self.encode(key, value)?);
+        self.values.check_key(&key).map_err(failed("write"))?;
         let params = [(&key).into(), (&value).into(), self.expiration(ttl).into()];
         let sql = insert_or_ignore(&self.values, &self.table, &["key", "value", "expiration"]);
         let added = self.values.execute(&sql, &params).await;
@@ -279,6 +280,7 @@ impl DatabaseStore {
         now: i64,
     ) -> Result<bool, crate::connection::Error> {
         let (key, expiration) = (self.key(name), self.lock_expiration(ttl));
+        self.locks.check_key(&key)?;
         let insert = insert_or_ignore(
             &self.locks,
             &self.lock_table,

@@ -140,6 +140,14 @@ pub enum Error {
         /// What was to be kept.
         what: String,
     },
+    /// A key of the cache, or of a lock, that has no room in its column.
+    #[error("a key of {length} characters is longer than the {most} that MySQL's column holds")]
+    LongKey {
+        /// How many characters it has, with its prefix.
+        length: usize,
+        /// How many the column holds.
+        most: usize,
+    },
     /// A setting that cannot be used.
     #[error("`{name}` is `{value}`, expected {expected}")]
     Setting {
@@ -190,6 +198,7 @@ impl Error {
             | Self::Unusable { .. }
             | Self::NoDriver(_)
             | Self::NotText { .. }
+            | Self::LongKey { .. }
             | Self::Setting { .. } => false,
         }
     }

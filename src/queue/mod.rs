@@ -310,6 +310,9 @@ pub enum InsideError {
     /// The payload is not UTF-8.
     #[error("the payload is not UTF-8 text, which is all that a database keeps")]
     NotText,
+    /// The job's lock cannot be taken.
+    #[error("the lock of the job cannot be taken")]
+    Lock(#[source] crate::connection::Error),
     /// The server refused a statement.
     #[error("the database refused a statement of the push")]
     Sql(#[from] crate::connection::SqlError),

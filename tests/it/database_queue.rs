@@ -57,6 +57,9 @@ on_every_database! {
 // A transaction locks the whole file of SQLite: there, a settlement under way delays everything.
 on_databases! { a_settlement_under_way_delays_no_renewal: mariadb MariaDb mysql MySql postgres Postgres }
 
+// SQLite keeps to no width of a column.
+on_databases! { a_lock_whose_key_is_too_long_is_refused: mariadb MariaDb mysql MySql postgres Postgres }
+
 fn name(text: &str) -> QueueName {
     text.into()
 }
@@ -276,6 +279,39 @@ async fn records_of_many_bytes_are_removed_each_once(kind: Kind) {
         let left = queue.read(spool, 0, 9).await.unwrap();
         assert!(left == records[3..], "{} are left", left.len());
     }
+}
+
+async fn a_lock_whose_key_is_too_long_is_refused(kind: Kind) {
+    let table = JobsTable::create(kind).await;
+    let queue = table.queue(Clock::System);
+    for (length, fits) in [(255, true), (256, false)] {
+        let place = LockPlace::Database(DatabaseLock {
+            database: table.database(),
+            table: queue.database().table("cache_locks"),
+            key: "ł".repeat(length),
+            forever: Duration::from_secs(60),
+        });
+        let claim = Claim {
+            place,
+            owner: "me".into(),
+            ttl: Duration::ZERO,
+        };
+        let push = Push {
+            queue: name("q"),
+            payload: payload(1),
+            due: None,
+            claim: Some(claim),
+        };
+        let id = length.to_string();
+        let once = Once {
+            id: &id,
+            remembered: Duration::from_secs(60),
+            note: "",
+        };
+        let pushed = queue.push_once(&[push], once).await;
+        assert_eq!(pushed.is_ok(), fits, "{length} characters");
+    }
+    assert_eq!(pop(&queue, 9).await.len(), 1);
 }
 
 async fn reservations_may_end_later_than_the_column_can_say(kind: Kind) {

@@ -125,6 +125,17 @@ impl Database {
         }
     }
 
+    /// Makes sure that a key of a cache or a lock has room in its column: `insert ignore` of `MySQL` would shorten it,
+    /// and what is stored under it would never be found again.
+    pub(crate) fn check_key(&self, key: &str) -> Result<(), Error> {
+        const MOST: usize = 255;
+        let length = key.chars().count();
+        if self.kind() == DatabaseKind::MySql && length > MOST {
+            return Err(Error::LongKey { length, most: MOST });
+        }
+        Ok(())
+    }
+
     /// A column's name as it stands in a statement.
     pub fn column(name: &str) -> String {
         format!("\"{}\"", name.replace(['"', '`', '?'], ""))

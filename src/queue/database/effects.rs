@@ -88,6 +88,7 @@ impl DatabaseQueue {
         };
         let [insert, update] = self.claim_statements(place, *ttl, now);
         let key = &place.key;
+        place.database.check_key(key)?;
         let params = [key.into(), owner.into()];
         if transaction.execute(&insert, &params).await? == 1 {
             return Ok(true);

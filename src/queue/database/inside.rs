@@ -39,6 +39,7 @@ impl DatabaseQueue {
         };
         let [insert, update] = self.claim_statements(place, claim.ttl, self.now());
         let (key, owner) = (&place.key, &claim.owner);
+        place.database.check_key(key).map_err(InsideError::Lock)?;
         let params = [key.into(), owner.into()];
         if connection.run(&insert, &params).await? == 1 {
             return Ok(true);
