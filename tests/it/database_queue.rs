@@ -59,6 +59,7 @@ on_databases! { a_settlement_under_way_delays_no_renewal: mariadb MariaDb mysql 
 
 // SQLite keeps to no width of a column.
 on_databases! { a_lock_whose_key_is_too_long_is_refused: mariadb MariaDb mysql MySql postgres Postgres }
+on_databases! { attempts_end_where_the_column_of_the_named_schema_does: mariadb MariaDb mysql MySql postgres Postgres }
 
 fn name(text: &str) -> QueueName {
     text.into()
@@ -405,6 +406,32 @@ async fn attempts_end_where_the_column_does(kind: Kind) {
         let settled = queue.settle(&[(Arc::new(job), Settlement::PutBack)]).await;
         assert_eq!(settled.unwrap(), [Settled::Done], "after {before} attempts");
     }
+}
+
+async fn attempts_end_where_the_column_of_the_named_schema_does(kind: Kind) {
+    let table = JobsTable::create(kind).await;
+    let (database, own) = (table.database(), &table.options().database);
+    let schema = format!("{own}_other");
+    let (create, jobs, most) = match kind {
+        Kind::Postgres => ("schema", format!("set schema {schema}"), 32_767),
+        _ => ("database", format!("rename to {schema}.jobs"), 255),
+    };
+    for sql in [
+        format!("create {create} {schema}"),
+        format!("alter table jobs {jobs}"),
+    ] {
+        database.execute(&sql, &[]).await.unwrap();
+    }
+    let options = DatabaseQueueOptions {
+        table: format!("{schema}.jobs"),
+        ..DatabaseQueueOptions::default()
+    };
+    let queue = DatabaseQueue::new(table.options(), options).unwrap();
+    queue.push(&name("q"), &[payload(1)]).await.unwrap();
+    let sql = format!("update {schema}.jobs set attempts = {most}");
+    database.execute(&sql, &[]).await.unwrap();
+    let job = pop(&queue, 1).await.remove(0);
+    assert_eq!(job.attempts, ReservedJob::UNCOUNTABLE);
 }
 
 async fn sqlite_counts_on() {

@@ -95,19 +95,24 @@ impl Table {
     }
 
     async fn ask_most_attempts(&self) -> Result<i64, Error> {
-        let (kind, schema) = match self.kind() {
+        let (kind, current) = match self.kind() {
             // A column of `SQLite` holds any number.
             DatabaseKind::Sqlite => return Ok(u32::MAX.into()),
             DatabaseKind::MySql => ("column_type", "database()"),
             DatabaseKind::Postgres => ("data_type", "any (current_schemas(false))"),
+        };
+        let mut names = self.plain.rsplit('.');
+        let table = Param::Text(names.next().unwrap_or_default());
+        let (schema, params) = match names.next() {
+            Some(schema) => ("?", vec![Param::Text(schema), table]),
+            None => (current, vec![table]),
         };
         let sql = format!(
             "select {} from information_schema.columns where table_schema = {schema} \
              and table_name = ? and column_name = 'attempts'",
             self.database.as_text(kind)
         );
-        let table = self.plain.rsplit('.').next().unwrap_or_default();
-        let rows = self.database.rows(&sql, &[table.into()]).await?;
+        let rows = self.database.rows(&sql, &params).await?;
         let kind = rows.first().and_then(|row| row.text(0)).unwrap_or_default();
         let kind = kind.to_ascii_lowercase();
         let bits = match kind.split(['(', ' ']).next().unwrap_or_default() {
