@@ -259,6 +259,11 @@ impl Error {
         }
     }
 
+    /// True if a moment is refused, such as one in the hour that a change to summer time skips.
+    pub(crate) fn is_no_moment(&self) -> bool {
+        matches!(self, Self::Sql { source, .. } if source.is_no_moment())
+    }
+
     /// True if another transaction was in the way: the caller may try its own again from the start.
     pub fn is_deadlock(&self) -> bool {
         matches!(self, Self::Sql { source, .. } if source.is_deadlock())

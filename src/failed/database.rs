@@ -78,6 +78,13 @@ impl DatabaseFailedJobs {
     }
 
     pub(super) async fn record(&self, job: &FailedJob) -> Result<Recorded, Error> {
+        match self.record_as_it_is(job).await {
+            Err(error) if is_no_moment(&error) => self.record_as_it_is(&an_hour_later(job)).await,
+            recorded => recorded,
+        }
+    }
+
+    async fn record_as_it_is(&self, job: &FailedJob) -> Result<Recorded, Error> {
         if self.by_uuid {
             self.record_by_uuid(job).await
         } else {
@@ -158,6 +165,13 @@ impl DatabaseFailedJobs {
     }
 
     pub(super) async fn replace(&self, job: &FailedJob) -> Result<Recorded, Error> {
+        match self.replace_as_it_is(job).await {
+            Err(error) if is_no_moment(&error) => self.replace_as_it_is(&an_hour_later(job)).await,
+            replaced => replaced,
+        }
+    }
+
+    async fn replace_as_it_is(&self, job: &FailedJob) -> Result<Recorded, Error> {
         if !self.by_uuid {
             return self.record_by_number(job).await;
         }
@@ -312,6 +326,20 @@ impl DatabaseFailedJobs {
 
     pub(super) async fn ping(&self) -> Result<(), Error> {
         self.select("where 1 = 0", &[]).await.map(drop)
+    }
+}
+
+fn is_no_moment(error: &Error) -> bool {
+    matches!(error, Error::Database { source, .. } if source.is_no_moment())
+}
+
+/// A job whose moment the server does not know, as its own time zone skips that hour for summer time.
+fn an_hour_later(job: &FailedJob) -> FailedJob {
+    FailedJob {
+        // Else it would be made of the moment.
+        uuid: Some(job.id()),
+        failed_at: job.failed_at.saturating_add(3600),
+        ..job.clone()
     }
 }
 

@@ -400,7 +400,7 @@ async fn a_payload_that_does_not_fit_is_refused_and_not_cut() {
     };
     let database = Database::new(&options).unwrap();
     let store = FailedJobs::Database(DatabaseFailedJobs::new(
-        database,
+        database.clone(),
         "failed_jobs",
         true,
         TimeZone::UTC,
@@ -414,6 +414,20 @@ async fn a_payload_that_does_not_fit_is_refused_and_not_cut() {
         ..job("b", "default", 1000)
     };
     assert_eq!(store.record(&short).await.unwrap(), Recorded::New);
+    // As it refuses what is in the hour that a change to summer time skips.
+    let refuse = "create trigger skipped before insert on failed_jobs for each row \
+                  if new.failed_at = '1970-01-01 00:16:41' then \
+                  signal sqlstate '22007' set mysql_errno = 1292, message_text = 'Incorrect datetime value'; end if";
+    database.execute(refuse, &[]).await.unwrap();
+    let skipped = FailedJob {
+        payload: "{}".into(),
+        ..job("c", "default", 1001)
+    };
+    for expected in [Recorded::New, Recorded::Already] {
+        assert_eq!(store.record(&skipped).await.unwrap(), expected);
+    }
+    let found = store.find("c").await.unwrap().unwrap();
+    assert_eq!(found.failed_at, "1970-01-01 01:16:41");
 }
 
 #[tokio::test]

@@ -43,6 +43,11 @@ impl SqlError {
         self.failure().is_none_or(failure::is_reply_lost)
     }
 
+    /// True if a moment is refused, such as one in the hour that a change to summer time skips.
+    pub(crate) fn is_no_moment(&self) -> bool {
+        self.failure().is_some_and(failure::is_no_moment)
+    }
+
     /// True if the server refuses to write at all.
     pub(super) fn is_read_only(&self) -> bool {
         self.failure().is_some_and(failure::is_read_only)

@@ -44,6 +44,13 @@ pub(super) fn is_missing_table(failure: &Failure) -> bool {
     error.code().as_deref() == Some("42P01") || error.message().starts_with("no such table")
 }
 
+/// Whether a moment is refused, such as one in the hour that a change to summer time skips.
+pub(super) fn is_no_moment(failure: &Failure) -> bool {
+    failure
+        .as_database_error()
+        .is_some_and(|error| mysql_number(error) == Some(1292))
+}
+
 /// Whether the server refuses to write at all: another one may have taken its place.
 pub(super) fn is_read_only(failure: &Failure) -> bool {
     let Some(error) = failure.as_database_error() else {

@@ -20,6 +20,10 @@ pub(super) fn is_missing_table(failure: &Failure) -> bool {
     match *failure {}
 }
 
+pub(super) fn is_no_moment(failure: &Failure) -> bool {
+    match *failure {}
+}
+
 pub(super) fn is_read_only(failure: &Failure) -> bool {
     match *failure {}
 }
