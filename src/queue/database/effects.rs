@@ -88,7 +88,11 @@ impl DatabaseQueue {
         };
         let [insert, update] = self.claim_statements(place, *ttl, now);
         let key = &place.key;
-        place.database.check_key(key)?;
+        if let Err(error) = place.database.check_key(key) {
+            // As in Laravel, whose insert fails: an error would keep the end of the job before from happening, for ever.
+            tracing::warn!(%error, "the lock of a unique job cannot be taken: the job is not pushed");
+            return Ok(false);
+        }
         let params = [key.into(), owner.into()];
         if transaction.execute(&insert, &params).await? == 1 {
             return Ok(true);
