@@ -43,6 +43,18 @@ pub enum Error {
 }
 
 impl Error {
+    /// True if a key has no room in its column.
+    pub(crate) fn is_long_key(&self) -> bool {
+        use crate::connection::Error::LongKey;
+        matches!(
+            self,
+            Self::Server {
+                source: LongKey { .. },
+                ..
+            }
+        )
+    }
+
     /// True if the request may still be on its way to the server, and come behind later ones.
     pub(crate) fn may_come_late(&self) -> bool {
         matches!(self, Self::Server { source, .. } if source.is_of_unknown_outcome())

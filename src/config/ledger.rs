@@ -96,6 +96,15 @@ impl LedgerPlace {
         })
     }
 
+    /// Whether both are in databases of one Redis.
+    fn is_on_server_of(&self, other: &Self) -> bool {
+        let address = |place: &Self| match place {
+            Self::Redis { redis, .. } => Some(redis.address.clone()),
+            _ => None,
+        };
+        address(self).is_some() && address(self) == address(other)
+    }
+
     /// Makes the file with its table, if it is one and not there. If root makes it, it belongs to the owner of its
     /// directory.
     ///
@@ -190,36 +199,24 @@ pub(super) fn ledger(config: &Config) -> Result<LedgerPlace, String> {
     }
 }
 
-impl Config {
-    /// Says that what is noted of the ends of jobs of this connection is lost when the app's cache is cleared, if so.
-    pub(crate) fn doubt_of_ledger(&self, connection: &str) -> Option<Doubt> {
-        let settings = super::connection_without_prefix(self, connection).ok()?;
-        settings.ledger.ok()?.doubt()
-    }
-}
-
 /// Redis, if the app keeps its cache there and so cannot do without, or its database.
 fn of_app(laravel: &Laravel) -> Result<LedgerPlace, String> {
     let store = laravel.default_cache().unwrap_or_default();
     match setting_of_store(laravel, &store, "driver").as_deref() {
-        Some("redis") => on_redis_of_app(laravel),
+        Some("redis") => on_redis_of_app(laravel, &store),
         _ => in_database(laravel, ""),
     }
 }
 
-/// The Redis connection `default`; the next one where clearing the app's cache would empty that.
-fn on_redis_of_app(laravel: &Laravel) -> Result<LedgerPlace, String> {
-    let is_kept = |place: &LedgerPlace| place.doubt().is_none();
-    let first = on_redis(laravel, "")?;
-    if is_kept(&first) {
-        return Ok(first);
+/// The Redis connection `default`, if that is on the server of the cache: clearing the cache empties its own database.
+/// On another server, which the app may not use at all, that of the cache.
+fn on_redis_of_app(laravel: &Laravel, store: &str) -> Result<LedgerPlace, String> {
+    let connection = setting_of_store(laravel, store, "connection").unwrap_or_default();
+    let of_cache = on_redis(laravel, &connection)?;
+    match on_redis(laravel, "") {
+        Ok(place) if place.is_on_server_of(&of_cache) => Ok(place),
+        _ => Ok(of_cache),
     }
-    let mut names = laravel.redis_connections().unwrap_or_default();
-    // All workers must choose the same one, wherever their settings come from; Horizon makes its own while PHP runs.
-    names.retain(|name| name != "horizon");
-    names.sort();
-    let mut others = (names.iter()).filter_map(|name| on_redis(laravel, name).ok());
-    Ok(others.find(is_kept).unwrap_or(first))
 }
 
 fn on_redis(laravel: &Laravel, name: &str) -> Result<LedgerPlace, String> {
@@ -277,10 +274,12 @@ mod tests {
         let rows = [
             // connection of the cache store, all connections => database of the ledger, store that empties it
             (json!("cache"),   json!({"default": server(0), "cache": server(1)}), 0, None),
-            (json!("default"), json!({"default": server(0), "queue": server(1)}), 1, None),
-            (json!("cache"),   json!({"default": server(1), "cache": server(1), "sessions": server(2), "queue": server(3)}), 3, None),
+            (json!("default"), json!({"default": server(0), "queue": server(1)}), 0, Some("redis")),
             (json!("cache"),   json!({"default": server(1), "cache": server(1)}), 1, Some("redis")),
-            (json!(null),      json!({"default": server(0), "horizon": server(2)}), 0, Some("redis")),
+            (json!(null),      json!({"default": server(0), "cache": server(1)}), 0, Some("redis")),
+            // Without another database on the server of the cache.
+            (json!("cache"),   json!({"default": {"host": "other", "port": 1}, "cache": server(1)}), 1, Some("redis")),
+            (json!("cache"),   json!({"cache": server(1)}), 1, Some("redis")),
         ];
         for (connection, redis, database, store) in rows {
             let row = format!("{connection} {redis}");

@@ -141,7 +141,7 @@ pub enum Error {
         what: String,
     },
     /// A key of the cache, or of a lock, that has no room in its column.
-    #[error("a key of {length} characters is longer than the {most} that MySQL's column holds")]
+    #[error("a key of {length} characters is longer than the {most} that its column holds")]
     LongKey {
         /// How many characters it has, with its prefix.
         length: usize,

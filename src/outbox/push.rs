@@ -243,8 +243,12 @@ impl FollowUpRelay {
     async fn take(&self, lock: &LockRequest, lives: Duration) -> Result<bool, Problem> {
         let failed = |error: crate::cache::Error| (TAKE, with_causes(&error));
         let handle = self.handle(lock, lives)?;
-        if handle.acquire().await.map_err(failed)? {
-            return Ok(true);
+        match handle.acquire().await {
+            Ok(true) => return Ok(true),
+            Ok(false) => {}
+            // As in Laravel, whose insert fails: such a lock is never taken.
+            Err(error) if error.is_long_key() => return Ok(false),
+            Err(error) => return Err(failed(error)),
         }
         let owner = handle.current_owner().await.map_err(failed)?;
         Ok(owner.as_deref() == Some(&*lock.owner))

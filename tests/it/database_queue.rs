@@ -319,7 +319,8 @@ async fn a_lock_whose_key_is_too_long_is_not_taken(kind: Kind) {
 async fn reservations_may_end_later_than_the_column_can_say(kind: Kind) {
     let table = JobsTable::create(kind).await;
     let options = DatabaseQueueOptions {
-        retry_after: Duration::from_secs(u32::MAX.into()),
+        // The end is beyond what the column can hold.
+        retry_after: Duration::from_secs(2_147_483_647),
         ..DatabaseQueueOptions::default()
     };
     let queue = DatabaseQueue::new(table.options(), options).unwrap();

@@ -33,7 +33,10 @@ pub(super) fn warn_of_mappings(config: &Config, plan: &Plan) {
         );
     }
     let of_queue = config.doubt_of_encoding(&plan.connection);
-    let of_ledger = config.doubt_of_ledger(&plan.connection);
+    let settings = config::connection_without_prefix(config, &plan.connection);
+    let of_ledger = settings
+        .ok()
+        .and_then(|settings| settings.ledger.ok()?.doubt());
     let of_connection = of_queue.into_iter().chain(of_ledger);
     for doubt in config.doubts().into_iter().chain(of_connection) {
         tracing::warn!(target: TARGET, remedy = doubt.remedy, "{doubt}");

@@ -144,8 +144,11 @@ pub(super) fn server_options<DB: sqlx::Database>(
     read_only: &ReadOnly,
 ) -> sqlx::pool::PoolOptions<DB> {
     let read_only = read_only.clone();
-    pool_options(options).before_acquire(move |_, connection| {
-        let is_of_use = !read_only.concerns(connection.age);
-        Box::pin(std::future::ready(Ok(is_of_use)))
-    })
+    pool_options(options)
+        // One that only reads, as where there is nothing to do, is never refused.
+        .max_lifetime(Duration::from_secs(300))
+        .before_acquire(move |_, connection| {
+            let is_of_use = !read_only.concerns(connection.age);
+            Box::pin(std::future::ready(Ok(is_of_use)))
+        })
 }

@@ -90,7 +90,7 @@ impl DatabaseQueue {
         let key = &place.key;
         if let Err(error) = place.database.check_key(key) {
             // As in Laravel, whose insert fails: an error would keep the end of the job before from happening, for ever.
-            tracing::warn!(%error, "the lock of a unique job cannot be taken: the job is not pushed");
+            tracing::error!(%error, "the lock of a unique job cannot be taken: the job is not pushed");
             return Ok(false);
         }
         let params = [key.into(), owner.into()];
