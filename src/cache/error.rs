@@ -43,7 +43,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// True if a key has no room in its column.
+    /// True if the key is too long for its column, so that no other try will do better.
     pub(crate) fn is_long_key(&self) -> bool {
         use crate::connection::Error::LongKey;
         matches!(

@@ -98,11 +98,12 @@ impl LedgerPlace {
 
     /// Whether both are in databases of one Redis.
     fn is_on_server_of(&self, other: &Self) -> bool {
-        let address = |place: &Self| match place {
-            Self::Redis { redis, .. } => Some(redis.address.clone()),
-            _ => None,
-        };
-        address(self).is_some() && address(self) == address(other)
+        match (self, other) {
+            (Self::Redis { redis, .. }, Self::Redis { redis: other, .. }) => {
+                redis.address == other.address
+            }
+            _ => false,
+        }
     }
 
     /// Makes the file with its table, if it is one and not there. If root makes it, it belongs to the owner of its
@@ -199,7 +200,7 @@ pub(super) fn ledger(config: &Config) -> Result<LedgerPlace, String> {
     }
 }
 
-/// Redis, if the app keeps its cache there and so cannot do without, or its database.
+/// A Redis, if the app keeps its cache on one, as it cannot do without that; else its default database.
 fn of_app(laravel: &Laravel) -> Result<LedgerPlace, String> {
     let store = laravel.default_cache().unwrap_or_default();
     match setting_of_store(laravel, &store, "driver").as_deref() {

@@ -44,8 +44,8 @@ pub struct Prepared {
 
 /// How long a key of `once` is remembered.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long the identity of a push is remembered that a lost connection may interrupt: longer than it is tried, which is
-/// up to five times with a reply that is waited for half a minute.
+/// How long the identity of a push is remembered that a lost connection may interrupt: longer than the push is tried,
+/// which is five times at most, each with half a minute for the reply.
 pub(super) const A_WHILE: Duration = Duration::from_secs(300);
 
 impl Prepared {

@@ -147,7 +147,7 @@ impl FollowUpRelay {
             }
             tracing::info!(
                 lock = lock.name,
-                "a chain ends: its next job is unique, and another one is queued"
+                "a chain ends: its next job is unique, and its lock cannot be taken, as when another one is queued"
             );
             return Ok(Some(Pushing::Pushed));
         }
@@ -247,7 +247,14 @@ impl FollowUpRelay {
             Ok(true) => return Ok(true),
             Ok(false) => {}
             // As in Laravel, whose insert fails: such a lock is never taken.
-            Err(error) if error.is_long_key() => return Ok(false),
+            Err(error) if error.is_long_key() => {
+                tracing::error!(
+                    lock = lock.name,
+                    error = with_causes(&error),
+                    "the lock of a unique job cannot be taken: the job is not pushed"
+                );
+                return Ok(false);
+            }
             Err(error) => return Err(failed(error)),
         }
         let owner = handle.current_owner().await.map_err(failed)?;

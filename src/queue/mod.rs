@@ -589,7 +589,7 @@ pub trait Queue: Send + Sync + fmt::Debug + 'static {
     ) -> Answer<'a, Vec<Settled>, Unsettled>;
 
     /// Says of reserved jobs that they had ended before they were delivered again: they are deleted next, and the app
-    /// may have pushed them anew meanwhile.
+    /// may have pushed them anew meanwhile. Only SQS needs to know.
     fn had_ended(&self, jobs: &[ReservedJob]) {
         let _ = jobs;
     }
@@ -648,13 +648,13 @@ pub trait Queue: Send + Sync + fmt::Debug + 'static {
         payload: &'a [u8],
     ) -> Answer<'a, ()>;
 
-    /// Pushes jobs in one step, unless jobs of this identity were pushed before.
+    /// Pushes jobs, unless jobs of this identity were pushed before: in one step, on Redis in one for each 100,000.
     ///
-    /// Jobs for queues in different slots of a cluster are pushed in one step for each slot.
+    /// Jobs for queues in different slots of a cluster are pushed in steps of their own.
     ///
     /// # Errors
     ///
-    /// Either all jobs are then pushed or none (on a cluster: all of a slot or none), and the call may be repeated.
+    /// Each step is then made or not, and the call may be repeated: it makes those that are missing.
     fn push_once<'a>(&'a self, pushes: &'a [Push], once: Once<'a>) -> Answer<'a, PushedOnce>;
 
     /// The connection and its queue to which a push of this queue goes at this moment, if this is a connection that

@@ -126,7 +126,7 @@ impl Database {
     }
 
     /// Makes sure that a key of a cache or a lock has room in its column: `insert ignore` of `MySQL` would shorten it,
-    /// and what is stored under it would never be found again; `PostgreSQL` would end the transaction.
+    /// so that what is stored is never found again; on `PostgreSQL` the error would end the transaction.
     pub(crate) fn check_key(&self, key: &str) -> Result<(), Error> {
         const MOST: usize = 255;
         let length = key.chars().count();

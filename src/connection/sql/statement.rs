@@ -137,6 +137,10 @@ pub(super) fn pool_options<DB: sqlx::Database>(
         .idle_timeout(Duration::from_secs(60))
 }
 
+/// How long a connection lives: one that only reads never hears that its server has become read-only.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+const LIVES: Duration = Duration::from_secs(300);
+
 /// The same for a server, which may become read-only.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(super) fn server_options<DB: sqlx::Database>(
@@ -145,8 +149,7 @@ pub(super) fn server_options<DB: sqlx::Database>(
 ) -> sqlx::pool::PoolOptions<DB> {
     let read_only = read_only.clone();
     pool_options(options)
-        // One that only reads, as where there is nothing to do, is never refused.
-        .max_lifetime(Duration::from_secs(300))
+        .max_lifetime(LIVES)
         .before_acquire(move |_, connection| {
             let is_of_use = !read_only.concerns(connection.age);
             Box::pin(std::future::ready(Ok(is_of_use)))

@@ -89,8 +89,11 @@ impl DatabaseQueue {
         let [insert, update] = self.claim_statements(place, *ttl, now);
         let key = &place.key;
         if let Err(error) = place.database.check_key(key) {
-            // As in Laravel, whose insert fails: an error would keep the end of the job before from happening, for ever.
-            tracing::error!(%error, "the lock of a unique job cannot be taken: the job is not pushed");
+            // As in Laravel, whose insert fails: an error would for ever keep the job before from ending.
+            tracing::error!(
+                %error,
+                "the lock of a unique job cannot be taken: the job is not pushed"
+            );
             return Ok(false);
         }
         let params = [key.into(), owner.into()];

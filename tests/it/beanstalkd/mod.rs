@@ -302,6 +302,7 @@ async fn a_job_with_a_short_time_to_run_stays_reserved_while_it_is_in_use() {
     server.query("use q\nput 1024 0 9 2\nhi");
     let job = take_one(&queue, "q").await;
     let other = queue_of(&server, 90);
+    // Time itself is the subject: the job stays reserved for longer than its time to run.
     let until = Instant::now() + Duration::from_secs(11);
     while Instant::now() < until {
         assert!(take(&other, "q", 1).await.is_empty());

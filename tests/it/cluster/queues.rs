@@ -34,8 +34,8 @@ async fn a_push_to_any_of_many_queues_wakes_a_waiting_worker() {
             next = pushes.next();
             continue;
         }
-        // A connection of the last wait that was not closed yet has taken it: a hint that is lost. Or the push came after
-        // the wait, and the next wait is not to find it.
+        // A connection of the last wait that was not closed yet has taken it: a hint that is lost. Or the push came
+        // after the wait, and the next wait is not to find it.
         assert!(begun.elapsed() < PATIENCE, "pushes wake no worker");
         let key = producer.keys().notify(pushed);
         cluster.query::<u64>(&[b"DEL", key.as_bytes()]);

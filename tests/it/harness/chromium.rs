@@ -154,8 +154,8 @@ impl Chromium {
         }
     }
 
-    /// Clicks the middle of an element as a person does: what covers it gets the click instead. Where the page has moved
-    /// in the meantime, it tries again.
+    /// Clicks the middle of an element as a person does: what covers it gets the click instead. If the page moved in
+    /// the meantime, it tries again.
     pub(crate) fn click(&mut self, element: &str) {
         let aim = format!(
             "(() => {{ const e = {element}; window.isHit = false; e.addEventListener('click', () => {{ window.isHit = true; }}, {{once: true}}); e.scrollIntoView({{block: 'center'}}); const b = e.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; }})()"

@@ -103,7 +103,7 @@ impl Laravel {
     /// The command runs once for all scenes of a version with the same environment: what differs between them are the
     /// name of their storage and the port of their Redis.
     fn known_config(&self) -> Value {
-        /// No port, and longer than any number in the settings: it occurs in none of them.
+        /// No port: it is too long to be one, or to be a part of a process id.
         const PORT: &str = "1091310913";
         static KNOWN: Known<String> = Mutex::new(BTreeMap::new());
         let own = |name: &str| {

@@ -525,7 +525,7 @@ fn a_lock_is_renewed_while_its_handler_runs(version: u8) {
     scene.queue("a", &guards, &["--script=sleep:20"]);
     let mut running = scene.worker(By::Rust, &["--once", "--sleep=0"]);
     scene.has_begun("a");
-    // Time is the subject: longer than the lock lives without being renewed.
+    // Time itself is the subject: longer than the lock lives without being renewed.
     std::thread::sleep(Duration::from_secs(8));
     scene.queue("b", &guards, &[]);
     scene.once(By::Php);
