@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::process::{ManagedChild, Workplace};
+use crate::harness::process::{ManagedChild, Workplace, eventually};
 use crate::harness::redis::is_memory;
 use crate::harness::scene::{Scene, in_scene};
 
@@ -525,8 +525,16 @@ fn a_lock_is_renewed_while_its_handler_runs(version: u8) {
     scene.queue("a", &guards, &["--script=sleep:20"]);
     let mut running = scene.worker(By::Rust, &["--once", "--sleep=0"]);
     scene.has_begun("a");
-    // Time itself is the subject: longer than the lock lives without being renewed.
-    std::thread::sleep(Duration::from_secs(8));
+    // It is renewed after each third of its time: after four of them it would not live any more by itself.
+    let (mut lives, mut renewals) = (f64::INFINITY, 0);
+    eventually("four renewals", SOON, || {
+        let keys = scene.keys(&[]);
+        let mut locks = keys.iter().filter(|(name, _)| name.contains("overlap"));
+        let left = locks.next().map_or(0.0, |(_, lock)| lock.ttl);
+        renewals += u32::from(left > lives);
+        lives = left;
+        (renewals >= 4).then_some(())
+    });
     scene.queue("b", &guards, &[]);
     scene.once(By::Php);
     assert_eq!(scene.journal(), ["a run 1"], "{}", running.describe());
