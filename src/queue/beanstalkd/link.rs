@@ -332,7 +332,8 @@ impl Link {
                     _ => None,
                 })
                 .collect();
-            // No call may ask about them before the next pop, and a job is only touched in time if its time to run is known.
+            // No call may ask about them before the next pop, and a job is only touched in time if its time to run is
+            // known.
             let tickets = taken.iter().filter_map(|taken| Ticket::read(&taken.ticket));
             let acts: Vec<_> = tickets
                 .flat_map(|ticket| [(ticket, Act::Touch), (ticket, Act::Stats)])

@@ -148,7 +148,7 @@ impl Leases {
     }
 
     /// Notes that the message's job has ended, and says whether that was known.
-    pub(super) fn ended(&self, job: &ReservedJob) -> bool {
+    pub(super) fn note_end(&self, job: &ReservedJob) -> bool {
         let mut held = self.held();
         let lease = held.get_mut(&job.ticket);
         lease.is_some_and(|lease| std::mem::replace(&mut lease.has_ended, true))

@@ -119,7 +119,7 @@ impl Queue for SqsQueue {
 
     fn had_ended(&self, jobs: &[ReservedJob]) {
         for job in jobs {
-            self.core.leases.ended(job);
+            self.core.leases.note_end(job);
         }
     }
 

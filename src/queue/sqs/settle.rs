@@ -176,7 +176,7 @@ impl SqsQueue {
 
     async fn delete(&self, url: &Url, jobs: &[(usize, &Arc<ReservedJob>)]) -> Carried {
         let receipts: Vec<_> = jobs.iter().map(|(_, job)| receipt(job)).collect();
-        let had_ended = jobs.iter().map(|(_, job)| self.core.leases.ended(job));
+        let had_ended = jobs.iter().map(|(_, job)| self.core.leases.note_end(job));
         let had_ended: Vec<bool> = had_ended.collect();
         let queue = &jobs[0].1.queue;
         let entries = match self.core.client.delete(queue, url, &receipts).await {
